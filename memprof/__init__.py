@@ -1,0 +1,1 @@
+"""memprof: where the memory of a PyTorch training run went."""
