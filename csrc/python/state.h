@@ -12,6 +12,7 @@
 int mp_add_recording_type(PyObject *module);
 int mp_add_session_type(PyObject *module);
 int mp_add_frames(PyObject *module);
+int mp_add_torch_setup(PyObject *module);
 int mp_add_trace_writer(PyObject *module);
 
 /* Sets the exception for a status other than MP_OK; `what` names the action that failed.
