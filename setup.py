@@ -43,7 +43,7 @@ setup(
             define_macros=[("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION"), ("_GNU_SOURCE", "1")],
             extra_compile_args=compile_args,
             extra_link_args=link_args,
-            libraries=["dl"],
+            libraries=["dl", "m"],
         )
     ]
 )

@@ -1,11 +1,15 @@
 """The C core. Private: use the names of the package `memprof`."""
 
 from collections.abc import Callable, Mapping
+from types import CodeType
 from typing import Any
 
 import numpy as np
 
 clock_source: str
+phases: tuple[str, ...]
+"""Names of blocks["phase"], by value; categories likewise."""
+categories: tuple[str, ...]
 
 class Recording:
     """Tables of one recording (csrc/record/tables.h), immutable once made."""
@@ -29,31 +33,76 @@ class Recording:
         """Copies the given tables (absent ones are empty), checks every id and offset
         (ValueError that names table and rule) and, on request, runs the passes."""
 
+def growth(recording: Recording) -> np.ndarray[Any, Any]:
+    """Allocation sites of which more is alive at each step's end (analysis/growth.h):
+    bytes_per_step, low, high, bytes_at_end, first_step, stack_id, survivors, steps_used,
+    device_type, device_index; steepest first."""
+
+growth_steps_needed: int
+
 class Session:
     """Collection in this process; at most one is started at a time."""
 
     def __init__(
         self,
         *,
+        memory: bool = True,
         stacks: bool = True,
         operators: bool = True,
         shapes: bool = False,
         max_bytes: int = 1 << 30,
         ring: bool = False,
     ) -> None: ...
-    active: bool
+    @property
+    def active(self) -> bool: ...
     def start(self) -> None:
         """Hooks in place from here on. RuntimeError when another session is active."""
-    def restart(self) -> None:
+    def attach_torch(self) -> bool:
+        """Hooks torch if it has come since the start; whether it is there."""
+    def begin_window(self) -> None:
         """The window begins: steps and operators before now are not shown; blocks that
         were born since start() keep their size and line."""
     def mark_step(self, number: int) -> None:
         """Step `number` begins on the calling thread (and the one before it ends)."""
     def end_step(self) -> None: ...
-    def begin_span(self, name: str, kind: int = 1, object_id: int = 0) -> None: ...
-    def end_span(self) -> None: ...
-    def set_baseline(self, blocks: np.ndarray[Any, Any]) -> None: ...
+    def clock(self) -> int:
+        """The recorder's clock in ticks, for add_span()."""
+    def add_span(self, name: str, kind: int, object_id: int, start_ticks: int) -> None:
+        """A range of the calling thread that ends now. kind: 1 user, 2 optimizer step."""
+    def set_baseline(self, blocks: np.ndarray[Any, Any]) -> None:
+        """Blocks live at start: rows of the table baseline."""
+    def object_count(self) -> int: ...
+    def unnamed_modules(self, after_id: int) -> tuple[list[tuple[int, int, str]], int]:
+        """([(object id, address, class name)], the last id) of modules seen since."""
+    def name_module(self, id: int, parent: int, path: str, class_name: str) -> None: ...
+    def mark_code(self, code: CodeType, frame_flags: int) -> None:
+        """A role for frames of this code object: 1 module call, 2 data, 4 backward."""
+    def strike(self, address: int) -> None:
+        """The object at this address has died."""
     def stop(self) -> Recording:
         """Hooks out, logs into tables, passes run; the GIL is released meanwhile."""
-    def coverage(self) -> dict[str, Any]:
-        """sources: {name: {"on": bool, "reason": str}}, losses: {key: count}, ..."""
+    def abandon(self) -> None: ...
+    def after_fork(self) -> None: ...
+    def coverage(self) -> dict[str, Any]: ...
+
+def torch_find() -> dict[str, Any]: ...
+def torch_probe(
+    operator: str, impl: int, inputs_offset: int, call: Callable[[], Any]
+) -> dict[str, Any]: ...
+def torch_read_impl(
+    impl: int, sizes_offset: int, dtype_offset: int
+) -> tuple[tuple[int, ...] | None, int]: ...
+def torch_read_word(base: int, offset: int) -> int: ...
+def torch_set_layout(
+    *,
+    operators: bool,
+    sequences: bool,
+    schema_names: bool,
+    shapes: bool,
+    inputs: int,
+    name_index: int,
+    impl_sizes: int,
+    impl_dtype: int,
+    list_tag: int,
+) -> None: ...
+def torch_hide(member: str | None) -> None: ...

@@ -28,19 +28,11 @@ stack_now(mp_thread_log *log)
     if (!g_recorder.want_stacks) {
         return 0;
     }
-    if (log->op_depth > 0 && log->open_ops[log->op_depth - 1].frame != NULL) {
-        const mp_open_op *open = &log->open_ops[log->op_depth - 1];
-        if (open->frame == g_recorder.innermost_frame()) {
-            return open->stack;
-        }
+    const mp_open_op *open = &log->open_ops[log->op_depth];
+    if (open->frame != NULL && open->frame == g_recorder.innermost_frame()) {
+        return open->stack;
     }
     return g_recorder.capture_stack(log);
-}
-
-MP_INLINE uint32_t
-open_ordinal(const mp_thread_log *log)
-{
-    return log->op_depth > 0 ? log->open_ops[log->op_depth - 1].ordinal : 0;
 }
 
 typedef struct memory_report {
@@ -72,7 +64,7 @@ record(const memory_report *report)
             !is_free && g_recorder.next_sequence != NULL ? g_recorder.next_sequence()
                                                          : MP_NO_SEQUENCE;
         event->stack = stack;
-        event->op_at = open_ordinal(log);
+        event->op_at = log->open_ops[log->op_depth].ordinal;
         event->kind = report->kind;
         event->device_type = report->device.type;
         event->device_index = report->device.index;

@@ -11,7 +11,6 @@ enum { NAME_LIMIT = 2000, WORD = sizeof(uint64_t) };
 
 static uint64_t s_callback;
 static bool s_registered;
-static bool s_read_inputs;
 static _Atomic(uint64_t) s_contradictions;
 
 /* ---- names ---- */
@@ -66,18 +65,10 @@ add_schema_name(mp_thread_log *log, uint64_t fingerprint, const void *record_fun
     return add_name(log, fingerprint, name, strlen(name), overload, strlen(overload));
 }
 
-/* A schema lives as long as its operator, so its address stands for the name; any other
- * name is a string of the call's own and goes by its content. */
-MP_INLINE uint32_t
-name_of(mp_thread_log *log, const void *record_function)
+/* A name that is no schema's is a string of the call's own and goes by its content. */
+static __attribute__((noinline)) uint32_t
+text_name(mp_thread_log *log, const void *record_function)
 {
-    if (g_torch_layout.schema_names &&
-        MP_READ(uint8_t, record_function, g_torch_layout.name_index) == 1) {
-        uint64_t schema = MP_READ(uint64_t, record_function, MP_RF_NAME);
-        uint64_t fingerprint = mix(0x9AE16A3B2F90404Fu, schema) | 1;
-        uint32_t id = mp_intern_find(&log->names, fingerprint);
-        return MP_LIKELY(id != 0) ? id : add_schema_name(log, fingerprint, record_function);
-    }
     const char *name = g_torch.op_name(record_function);
     size_t length = strlen(name);
     uint64_t fingerprint = hash_text(name, length) | 1;
@@ -85,84 +76,106 @@ name_of(mp_thread_log *log, const void *record_function)
     return MP_LIKELY(id != 0) ? id : add_name(log, fingerprint, name, length, "", 0);
 }
 
+/* A schema lives as long as its operator, so its address stands for the name. */
+MP_INLINE uint32_t
+schema_name(mp_thread_log *log, const void *record_function)
+{
+    uint64_t schema = MP_READ(uint64_t, record_function, MP_RF_NAME);
+    uint64_t fingerprint = (schema * 0x9E3779B97F4A7C15u) | 1;
+    uint32_t id = mp_intern_find(&log->names, fingerprint);
+    return MP_LIKELY(id != 0) ? id : add_schema_name(log, fingerprint, record_function);
+}
+
 /* ---- start and end ---- */
 
-/* An operator called by another's C code has the frame, and so the stack, of its caller:
- * the frame that made the outer call has not moved. */
-MP_INLINE uint32_t
-stack_for(mp_thread_log *log, const void *frame)
+/* What a start callback does, fixed when the compiler makes each variant of it. */
+typedef struct start_mode {
+    bool proved; /* the layout of RecordFunction; else names only */
+    bool stacks;
+    bool shapes;
+} start_mode;
+
+MP_INLINE void
+fill_proved(mp_thread_log *log, mp_event *event, const void *record_function, start_mode mode)
 {
-    if (frame == NULL) {
-        return 0;
+    const char *at_inputs = (const char *)record_function + g_torch_layout.inputs;
+    event->op.sequence = MP_READ(int64_t, at_inputs, MP_RF_INPUTS_TO_SEQUENCE);
+    event->op.forward_thread = MP_READ(uint64_t, at_inputs, MP_RF_INPUTS_TO_FORWARD_THREAD);
+    event->op.name = MP_READ(uint8_t, record_function, g_torch_layout.name_index) == 1
+                         ? schema_name(log, record_function)
+                         : text_name(log, record_function);
+    event->op.shapes = mode.shapes ? mp_torch_shapes_intern(log, record_function) : 0;
+}
+
+static void
+fill_names_only(mp_thread_log *log, mp_event *event, const void *record_function)
+{
+    event->op.sequence = MP_NO_SEQUENCE;
+    event->op.forward_thread = 0;
+    event->op.name = text_name(log, record_function);
+    event->op.shapes = 0;
+}
+
+/* An operator that ends on another thread is on no thread's list of open ones. */
+static MP_NOINLINE void
+leave_unlisted(mp_thread_log *log, mp_event *event, bool is_async)
+{
+    if (is_async) {
+        event->flags = MP_FLAG_ASYNC;
+    } else {
+        log->lost[MP_LOSS_NESTING]++;
     }
-    if (log->op_depth > 0 && log->open_ops[log->op_depth - 1].frame == frame) {
-        return log->open_ops[log->op_depth - 1].stack;
-    }
-    return g_recorder.capture_stack(log);
 }
 
 MP_INLINE void
-fill_operator(mp_thread_log *log, mp_event *event, const void *record_function, uint32_t stack)
-{
-    const mp_torch_layout *layout = &g_torch_layout;
-    event->op.end_ticks = 0;
-    event->op.sequence = MP_NO_SEQUENCE;
-    event->op.forward_thread = 0;
-    event->op.shapes = 0;
-    event->op.reserved = 0;
-    event->op.parent = log->op_depth > 0 ? log->open_ops[log->op_depth - 1].ordinal : 0;
-    event->op.name = name_of(log, record_function);
-    event->stack = stack;
-    event->op_at = log->op_count;
-    event->kind = MP_EVENT_OPERATOR;
-    event->device_type = 0;
-    event->device_index = 0;
-    event->flags = 0;
-    event->scope = MP_READ(uint8_t, record_function, MP_RF_SCOPE);
-    if (MP_LIKELY(layout->operators)) {
-        if (layout->sequences) {
-            event->op.sequence = MP_READ(int64_t, record_function,
-                                         layout->inputs + MP_RF_INPUTS_TO_SEQUENCE);
-            event->op.forward_thread = MP_READ(uint64_t, record_function,
-                                               layout->inputs + MP_RF_INPUTS_TO_FORWARD_THREAD);
-        }
-        if (s_read_inputs) {
-            event->op.shapes = mp_torch_shapes_intern(log, record_function);
-        }
-        if (MP_UNLIKELY(event->scope >= MP_SCOPE_LIMIT)) {
-            mp_add_relaxed(&s_contradictions, 1);
-        }
-    }
-}
-
-__attribute__((used, visibility("hidden"))) void mp_torch_ops_on_start(const void *);
-
-void
-mp_torch_ops_on_start(const void *record_function)
+start_operator(const void *record_function, start_mode mode)
 {
     mp_thread_log *log = mp_log_enter();
     if (MP_UNLIKELY(log == NULL)) {
         return;
     }
-    const void *frame = g_recorder.want_stacks ? g_recorder.innermost_frame() : NULL;
-    uint32_t stack = stack_for(log, frame);
+    const mp_open_op *outer = &log->open_ops[log->op_depth];
+    const void *frame = NULL;
+    uint32_t stack = 0;
+    if (mode.stacks) {
+        /* An operator called by another's C code has the frame, and so the stack, of its
+         * caller: the frame that made the outer call has not moved. */
+        frame = g_recorder.innermost_frame();
+        stack = frame == outer->frame ? outer->stack : g_recorder.capture_stack(log);
+    }
     mp_event *event = mp_log_append(log);
     if (MP_UNLIKELY(event == NULL)) {
         mp_log_leave(log);
         return;
     }
-    log->op_count++;
-    fill_operator(log, event, record_function, stack);
-    bool is_async =
-        g_torch_layout.operators &&
-        MP_READ(uint8_t, record_function, g_torch_layout.inputs + MP_RF_INPUTS_TO_ASYNC) != 0;
-    if (MP_UNLIKELY(is_async)) {
-        event->flags |= MP_FLAG_ASYNC; /* ends on another thread: not on this one's stack */
-    } else if (MP_UNLIKELY(log->op_depth == MP_OPEN_OP_LIMIT)) {
-        log->lost[MP_LOSS_NESTING]++;
+    uint32_t ordinal = ++log->op_count;
+    uint8_t scope = MP_READ(uint8_t, record_function, MP_RF_SCOPE);
+    event->op.end_ticks = 0;
+    event->op.parent = outer->ordinal;
+    event->op.reserved = 0;
+    event->stack = stack;
+    event->op_at = ordinal;
+    event->kind = MP_EVENT_OPERATOR;
+    event->device_type = 0;
+    event->device_index = 0;
+    event->flags = 0;
+    event->scope = scope;
+    bool is_async = false;
+    if (mode.proved) {
+        fill_proved(log, event, record_function, mode);
+        is_async = MP_READ(uint8_t, record_function,
+                           g_torch_layout.inputs + MP_RF_INPUTS_TO_ASYNC) != 0;
     } else {
-        log->open_ops[log->op_depth++] =
-            (mp_open_op){record_function, event, frame, log->op_count, stack};
+        fill_names_only(log, event, record_function);
+    }
+    if (MP_UNLIKELY(scope >= MP_SCOPE_LIMIT)) {
+        mp_add_relaxed(&s_contradictions, 1);
+    }
+    if (MP_UNLIKELY(is_async || log->op_depth == MP_OPEN_OP_LIMIT)) {
+        leave_unlisted(log, event, is_async);
+    } else {
+        log->open_ops[++log->op_depth] =
+            (mp_open_op){record_function, event, frame, ordinal, stack};
     }
     event->ticks = mp_clock_ticks();
     mp_log_leave(log);
@@ -191,8 +204,8 @@ static MP_NOINLINE void
 end_below_top(mp_thread_log *log, const void *record_function, uint64_t ticks)
 {
     for (uint32_t depth = log->op_depth; depth > 0; depth--) {
-        if (log->open_ops[depth - 1].key == record_function) {
-            complete(log, &log->open_ops[depth - 1], ticks);
+        if (log->open_ops[depth].key == record_function) {
+            complete(log, &log->open_ops[depth], ticks);
             log->op_depth = depth - 1;
             return;
         }
@@ -208,14 +221,12 @@ on_end(const void *record_function, void *context)
         return;
     }
     uint64_t ticks = mp_clock_ticks();
-    if (MP_LIKELY(log->op_depth > 0)) {
-        const mp_open_op *top = &log->open_ops[log->op_depth - 1];
-        if (MP_LIKELY(top->key == record_function)) {
-            complete(log, top, ticks);
-            log->op_depth--;
-        } else {
-            end_below_top(log, record_function, ticks);
-        }
+    const mp_open_op *top = &log->open_ops[log->op_depth];
+    if (MP_LIKELY(top->key == record_function)) {
+        complete(log, top, ticks);
+        log->op_depth--;
+    } else {
+        end_below_top(log, record_function, ticks);
     }
     mp_log_leave(log);
 }
@@ -223,28 +234,53 @@ on_end(const void *record_function, void *context)
 /* torch's start callback returns a std::unique_ptr through a hidden pointer: rdi on
  * x86-64 (returned in rax), x8 on AArch64, which C cannot name. It stays empty. */
 #if defined(__x86_64__)
-static void *
-on_start(void *result, const void *record_function)
-{
-    *(void **)result = NULL;
-    mp_torch_ops_on_start(record_function);
-    return result;
-}
-#define ON_START ((void *)on_start)
+#define DEFINE_START(name, proved, stacks, shapes)                                       \
+    static void *name(void *result, const void *record_function)                         \
+    {                                                                                    \
+        *(void **)result = NULL;                                                         \
+        start_operator(record_function, (start_mode){proved, stacks, shapes});           \
+        return result;                                                                   \
+    }
 #elif defined(__aarch64__)
-void mp_torch_ops_on_start_stub(void);
-__asm__(".text\n"
-        ".p2align 2\n"
-        ".hidden mp_torch_ops_on_start_stub\n"
-        ".globl mp_torch_ops_on_start_stub\n"
-        ".type mp_torch_ops_on_start_stub,%function\n"
-        "mp_torch_ops_on_start_stub:\n"
-        "  hint #34\n" /* bti c */
-        "  str xzr, [x8]\n"
-        "  b mp_torch_ops_on_start\n"
-        ".size mp_torch_ops_on_start_stub, .-mp_torch_ops_on_start_stub\n");
-#define ON_START ((void *)mp_torch_ops_on_start_stub)
+#define DEFINE_START(name, proved, stacks, shapes)                                       \
+    __attribute__((used, visibility("hidden"))) void mp_torch_ops_##name##_body(const void *); \
+    void mp_torch_ops_##name##_body(const void *record_function)                         \
+    {                                                                                    \
+        start_operator(record_function, (start_mode){proved, stacks, shapes});           \
+    }                                                                                    \
+    void mp_torch_ops_##name(void);                                                      \
+    __asm__(".text\n.p2align 2\n.hidden mp_torch_ops_" #name                             \
+            "\n.globl mp_torch_ops_" #name "\n.type mp_torch_ops_" #name                 \
+            ",%function\nmp_torch_ops_" #name ":\n"                                      \
+            "  hint #34\n" /* bti c */                                                   \
+            "  str xzr, [x8]\n"                                                          \
+            "  b mp_torch_ops_" #name "_body\n"                                          \
+            ".size mp_torch_ops_" #name ", .-mp_torch_ops_" #name "\n");
+#define start_names_only mp_torch_ops_start_names_only
+#define start_plain mp_torch_ops_start_plain
+#define start_stacks mp_torch_ops_start_stacks
+#define start_shapes mp_torch_ops_start_shapes
+#define start_all mp_torch_ops_start_all
 #endif
+
+DEFINE_START(start_names_only, false, false, false)
+DEFINE_START(start_plain, true, false, false)
+DEFINE_START(start_stacks, true, true, false)
+DEFINE_START(start_shapes, true, false, true)
+DEFINE_START(start_all, true, true, true)
+
+static void *
+start_callback(bool shapes)
+{
+    const mp_torch_layout *layout = &g_torch_layout;
+    if (!layout->operators || !layout->sequences || !layout->schema_names) {
+        return (void *)start_names_only;
+    }
+    if (g_recorder.want_stacks) {
+        return shapes ? (void *)start_all : (void *)start_stacks;
+    }
+    return shapes ? (void *)start_shapes : (void *)start_plain;
+}
 
 mp_status
 mp_torch_ops_start(bool all_operators, bool shapes)
@@ -256,13 +292,13 @@ mp_torch_ops_start(bool all_operators, bool shapes)
         g_torch.op_name == NULL) {
         return MP_UNAVAILABLE;
     }
-    s_read_inputs = shapes && g_torch_layout.shapes && g_torch.op_input_count != NULL;
+    bool read_inputs = shapes && g_torch_layout.shapes && g_torch.op_input_count != NULL;
     mp_store_relaxed(&s_contradictions, 0);
     mp_torch_callback callback = {
-        .start = ON_START,
+        .start = start_callback(read_inputs),
         .end = (void *)on_end,
         .sampling_probability = 1.0,
-        .needs_inputs = s_read_inputs,
+        .needs_inputs = read_inputs,
     };
     callback.scopes[MP_SCOPE_BACKWARD_FUNCTION] = 1;
     callback.scopes[MP_SCOPE_USER] = 1;

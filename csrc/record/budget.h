@@ -1,6 +1,6 @@
 /* The recorder's memory: one address range of the size that the user allowed, reserved at
  * start, handed out in 64 KiB chunks (interned data: 4 KiB units) by one atomic addition, and given back as a whole. A
- * helper thread touches pages ahead of use, so that a hook seldom meets a page fault.
+ * helper thread makes pages present ahead of use, so that a hook seldom meets a page fault.
  *
  *   base                              side_base                         base + bytes
  *   | event chunks, 3/4  ->           | interned data, 1/4  ->          |

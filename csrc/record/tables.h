@@ -3,7 +3,8 @@
  *
  * Conventions: times are ns since the epoch on one clock; sizes are bytes; an id is
  * 1-based with 0 = none, so id N is row N-1 of its table, except strings and stacks, where
- * row 0 is the empty one and the id is the row. -1 = unknown or, for death, alive. */
+ * row 0 is the empty one and the id is the row. -1 = unknown or, for death, alive.
+ * birth_step, death_step, peak_step and step_memory.step hold mp_step.number. */
 #ifndef MP_RECORD_TABLES_H
 #define MP_RECORD_TABLES_H
 
@@ -55,7 +56,8 @@
     F(uint32_t, thread)                                                                  \
     F(uint32_t, flags)
 
-/* Memory of one step on one device. */
+/* Memory of one step on one device: row i * devices + d is of row i of the steps and row d
+ * of the devices. */
 #define MP_STEP_MEMORY_FIELDS(F)                                                         \
     F(int64_t, peak_ns)                                                                  \
     F(int64_t, peak_bytes)                                                               \
@@ -140,7 +142,7 @@
     F(uint8_t, flags)                                                                    \
     F(uint16_t, reserved)
 
-/* Per device: what the recording says of it; the identity
+/* Per device, from window_start_ns to stop_ns; the identity
  * start_bytes + allocated_bytes - freed_bytes == end_bytes is checked by the pass that
  * fills it (balanced = 1). unknown_frees counts deaths of blocks of unknown size. */
 #define MP_DEVICE_FIELDS(F)                                                              \
@@ -239,7 +241,19 @@ enum { /* mp_frame.flags: roles by identity of the code object */
     MP_FRAME_OPTIMIZER = 8,
 };
 
-enum { MP_BLOCK_FORWARD_LINE = 1, MP_BLOCK_NEAR = 2, MP_BLOCK_MAPPED = 4 };
+enum {
+    MP_BLOCK_FORWARD_LINE = 1,
+    MP_BLOCK_NEAR = 2,
+    MP_BLOCK_MAPPED = 4,
+    MP_BLOCK_MISSED_FREE = 8, /* its death was not seen: the address was given out anew */
+};
+
+enum { /* mp_device.flags */
+    MP_DEVICE_NO_BASELINE = 1,      /* blocks live at the start are not all known */
+    MP_DEVICE_BASELINE_DIFFERS = 2, /* the baseline's sum is not the allocator's total */
+    MP_DEVICE_TOTALS_DRIFT = 4,     /* the allocator's total moved without an event */
+    MP_DEVICE_MISSED_FREES = 8,     /* has blocks with MP_BLOCK_MISSED_FREE */
+};
 
 #define MP_PHASES(P)                                                                     \
     P(OTHER, "other")                                                                    \

@@ -22,8 +22,7 @@ static bool s_exit_key_made;
 static bool s_forked_child;
 static bool s_has_membarrier;
 
-/* Chunk states. A full chunk may be taken over by any log in ring mode. */
-enum { CHUNK_WRITING = 0, CHUNK_FULL = 1, CHUNK_TAKEN = 2 };
+static pthread_mutex_t s_chunk_lock = PTHREAD_MUTEX_INITIALIZER; /* see mp_chunk */
 
 #define MP_LOSS_KEY_CASE(suffix, key, text)                                              \
     case MP_LOSS_##suffix:                                                               \
@@ -67,12 +66,30 @@ read_thread_name(mp_thread_log *log)
 }
 
 static void
+seal_last_chunk_locked(mp_thread_log *log)
+{
+    if (log->last != NULL) {
+        log->last->end = log->next;
+        log->last->sealed = 1;
+    }
+}
+
+/* Destructors of the thread that run after this one and allocate get another log. */
+static void
 thread_exits(void *argument)
 {
     mp_thread_log *log = argument;
-    read_thread_name(log);
-    log->thread_ended = true;
+    uint32_t epoch = mp_load_acquire(&g_recorder.epoch);
+    if (epoch != 0 && mp_load_relaxed(&log->epoch) == epoch && mp_log_enter() == log) {
+        read_thread_name(log);
+        pthread_mutex_lock(&s_chunk_lock);
+        seal_last_chunk_locked(log);
+        pthread_mutex_unlock(&s_chunk_lock);
+        mp_log_leave(log);
+    }
     t_log = NULL;
+    /* Acquired by reuse_log(). */
+    mp_store_release(&log->thread_ended, true);
 }
 
 static void
@@ -84,6 +101,7 @@ after_fork_in_child(void)
     mp_store_relaxed(&g_recorder.epoch, 0);
     mp_store_relaxed(&g_recorder.logs, NULL);
     g_recorder.budget = (mp_budget){0};
+    pthread_mutex_init(&s_chunk_lock, NULL);
     t_log = NULL;
 }
 
@@ -113,11 +131,11 @@ reuse_log(uint32_t epoch)
     for (mp_thread_log *log = mp_load_acquire(&g_recorder.logs); log != NULL;
          log = log->next_log) {
         uint32_t free_mark = 0;
-        if (log->thread_ended && log->epoch != epoch &&
-            log->epoch != g_recorder.last_epoch &&
+        if (mp_load_acquire(&log->thread_ended) && mp_load_relaxed(&log->epoch) != epoch &&
             mp_cas_acq_rel(&log->busy, &free_mark, 1)) {
-            if (log->thread_ended && log->epoch != epoch) {
-                log->thread_ended = false;
+            if (mp_load_acquire(&log->thread_ended) &&
+                mp_load_relaxed(&log->epoch) != epoch) {
+                mp_store_relaxed(&log->thread_ended, false);
                 return log;
             }
             mp_store_release(&log->busy, 0);
@@ -163,7 +181,8 @@ join_epoch(mp_thread_log *log, uint32_t epoch)
     log->os_id = (int64_t)syscall(SYS_gettid);
     log->torch_id = g_recorder.torch_thread_id != NULL ? g_recorder.torch_thread_id() : 0;
     read_thread_name(log);
-    log->epoch = epoch;
+    /* Acquired by log_of_oldest_sealed_chunk_locked(): no chunk of an older epoch shows. */
+    mp_store_release(&log->epoch, epoch);
 }
 
 /* Off the hot path: first hook of a thread, first hook of an epoch, or re-entry. */
@@ -195,7 +214,7 @@ mp_log_enter_slow(mp_thread_log *log)
         mp_store_release(&log->busy, 0);
         return NULL;
     }
-    if (log->epoch != epoch) {
+    if (mp_load_relaxed(&log->epoch) != epoch) {
         join_epoch(log, epoch);
     }
     return log;
@@ -203,56 +222,41 @@ mp_log_enter_slow(mp_thread_log *log)
 
 /* ---- chunks ---- */
 
-static mp_chunk *
-oldest_full_chunk(void)
+static mp_thread_log *
+log_of_oldest_sealed_chunk_locked(void)
 {
-    mp_chunk *oldest = NULL;
+    uint32_t epoch = mp_load_relaxed(&g_recorder.epoch);
+    mp_thread_log *oldest = NULL;
     for (mp_thread_log *log = mp_load_acquire(&g_recorder.logs); log != NULL;
          log = log->next_log) {
-        if (log->epoch != mp_load_relaxed(&g_recorder.epoch)) {
-            continue;
-        }
-        mp_chunk *chunk = log->first;
-        if (chunk != NULL && mp_load_acquire(&chunk->state) == CHUNK_FULL &&
-            (oldest == NULL || chunk->serial < oldest->serial)) {
-            oldest = chunk;
+        if (mp_load_acquire(&log->epoch) == epoch && log->first != NULL &&
+            log->first->sealed &&
+            (oldest == NULL || log->first->serial < oldest->first->serial)) {
+            oldest = log;
         }
     }
     return oldest;
 }
 
-static void
-raise_overwritten(uint64_t ticks)
-{
-    uint64_t seen = mp_load_relaxed(&g_recorder.overwritten_ticks);
-    while (seen < ticks && !mp_cas_acq_rel(&g_recorder.overwritten_ticks, &seen, ticks)) {
-    }
-}
-
-/* Ring mode: unlinks the oldest full chunk of all logs. Only the winner of the state's
- * exchange touches the victim's list head, and a log's first chunk is never the one that
- * it is writing (that one is not FULL). */
+/* Ring mode: the oldest sealed chunk of all logs, out of its log's list; NULL when every
+ * chunk is being written. */
 static mp_chunk *
-take_over_chunk(void)
+take_over_chunk_locked(void)
 {
-    for (int attempt = 0; attempt < 64; attempt++) {
-        mp_chunk *chunk = oldest_full_chunk();
-        if (chunk == NULL) {
-            return NULL;
-        }
-        uint32_t full = CHUNK_FULL;
-        if (!mp_cas_acq_rel(&chunk->state, &full, CHUNK_TAKEN)) {
-            continue;
-        }
-        mp_thread_log *victim = chunk->log;
-        mp_event *events = (mp_event *)(chunk + 1);
-        raise_overwritten(events[MP_CHUNK_EVENTS - 1].ticks);
-        __atomic_fetch_add(&victim->lost[MP_LOSS_OVERWRITTEN], MP_CHUNK_EVENTS,
-                           __ATOMIC_RELAXED);
-        __atomic_store_n(&victim->first, chunk->next, __ATOMIC_RELEASE);
-        return chunk;
+    mp_thread_log *victim = log_of_oldest_sealed_chunk_locked();
+    if (victim == NULL) {
+        return NULL;
     }
-    return NULL;
+    mp_chunk *chunk = victim->first;
+    victim->first = chunk->next;
+    if (chunk == victim->last) { /* its thread has ended */
+        victim->last = NULL;
+    }
+    victim->lost[MP_LOSS_OVERWRITTEN] += (uint64_t)(chunk->end - (mp_event *)(chunk + 1));
+    if (chunk->end[-1].ticks > mp_load_relaxed(&g_recorder.overwritten_ticks)) {
+        mp_store_relaxed(&g_recorder.overwritten_ticks, chunk->end[-1].ticks);
+    }
+    return chunk;
 }
 
 static void
@@ -263,42 +267,54 @@ stop_at_limit(void)
     (void)mp_cas_acq_rel(&g_recorder.limit_ticks, &none, now);
 }
 
+static mp_chunk *
+take_chunk_locked(void)
+{
+    mp_chunk *chunk = mp_budget_take_event_chunk(&g_recorder.budget);
+    if (chunk == NULL && g_recorder.ring) {
+        chunk = take_over_chunk_locked();
+    }
+    return chunk;
+}
+
+static void
+link_chunk_locked(mp_thread_log *log, mp_chunk *chunk)
+{
+    *chunk = (mp_chunk){
+        .log = log,
+        .serial = mp_add_relaxed(&g_recorder.chunk_serial, 1),
+        .first_ordinal = log->op_count,
+    };
+    seal_last_chunk_locked(log);
+    if (log->last != NULL) {
+        log->last->next = chunk;
+    }
+    log->last = chunk;
+    if (log->first == NULL) {
+        log->first = chunk;
+    }
+}
+
 MP_NOINLINE mp_event *
 mp_log_append_slow(mp_thread_log *log)
 {
     mp_chunk *chunk = NULL;
     if (mp_load_relaxed(&g_recorder.limit_ticks) == 0) {
-        chunk = mp_budget_take_event_chunk(&g_recorder.budget);
-        if (chunk == NULL && g_recorder.ring) {
-            chunk = take_over_chunk();
+        pthread_mutex_lock(&s_chunk_lock);
+        chunk = take_chunk_locked();
+        if (chunk != NULL) {
+            link_chunk_locked(log, chunk);
         }
+        pthread_mutex_unlock(&s_chunk_lock);
     }
     if (chunk == NULL) {
         /* Everything later is dropped in all threads, so that what is kept is complete up
-         * to one instant. In ring mode only a thread without any chunk comes here. */
+         * to one instant. In ring mode: when every chunk is being written by some thread. */
         stop_at_limit();
         log->lost[MP_LOSS_EVENT]++;
         return NULL;
     }
-    memset(chunk, 0, sizeof(*chunk));
-    chunk->log = log;
-    chunk->serial = mp_add_relaxed(&g_recorder.chunk_serial, 1);
-    chunk->first_ordinal = log->op_count;
     mp_event *events = (mp_event *)(chunk + 1);
-    if (log->last != NULL) {
-        mp_chunk *last = log->last;
-        last->end = log->limit;
-        last->next = chunk;
-        __atomic_store_n(&log->last, chunk, __ATOMIC_RELEASE);
-        if (log->first == NULL) {
-            __atomic_store_n(&log->first, chunk, __ATOMIC_RELEASE);
-        }
-        /* Acquired by take_over_chunk(): it then sees `next`. */
-        mp_store_release(&last->state, CHUNK_FULL);
-    } else {
-        log->last = chunk;
-        __atomic_store_n(&log->first, chunk, __ATOMIC_RELEASE);
-    }
     log->next = events + 1;
     log->limit = events + MP_CHUNK_EVENTS;
     return events;
@@ -402,7 +418,7 @@ mp_recorder_next_log(mp_thread_log *previous)
     mp_thread_log *best = NULL;
     for (mp_thread_log *log = mp_load_acquire(&g_recorder.logs); log != NULL;
          log = log->next_log) {
-        if (log->epoch == g_recorder.last_epoch && log->id > after &&
+        if (mp_load_relaxed(&log->epoch) == g_recorder.last_epoch && log->id > after &&
             (best == NULL || log->id < best->id)) {
             best = log;
         }

@@ -40,14 +40,16 @@ typedef enum mp_loss { MP_LOSSES(MP_ENUM_LOSS) MP_LOSS_COUNT } mp_loss;
 const char *mp_loss_key(mp_loss loss);
 const char *mp_loss_text(mp_loss loss);
 
-/* Chunk header, in the place of the chunk's first event. */
+/* Chunk header, in the place of the chunk's first event. While recording, `next`, `end`,
+ * `sealed` and the logs' `first` and `last` change under the chunk lock, which is taken once
+ * a chunk and is a leaf: nothing is called while it is held. */
 typedef struct mp_chunk {
     struct mp_chunk *next;  /* this log's next chunk, or NULL */
     struct mp_thread_log *log;
     uint64_t serial;        /* order of taking, over all logs */
     uint64_t first_ordinal; /* log's op_count when the chunk was taken */
-    mp_event *end;          /* one past the last event, set when the chunk is full */
-    _Atomic(uint32_t) state;
+    mp_event *end;          /* one past the last event, set when the chunk is sealed */
+    uint32_t sealed;        /* 1: nobody writes into it any more; ring mode may reuse it */
     uint32_t unused[5];
 } mp_chunk;
 _Static_assert(sizeof(mp_chunk) == sizeof(mp_event), "takes one event's place");
@@ -64,7 +66,7 @@ typedef struct mp_open_op {
 typedef struct mp_thread_log {
     /* Written by the owner thread in hooks. */
     _Atomic(uint32_t) busy;  /* 1 inside a hook; read by the closer */
-    uint32_t epoch;          /* recorder epoch this log belongs to */
+    _Atomic(uint32_t) epoch; /* recorder epoch this log belongs to */
     mp_event *next;          /* next free event; == limit when the chunk is full */
     mp_event *limit;
     uint32_t op_depth;
@@ -81,13 +83,15 @@ typedef struct mp_thread_log {
 
     /* Set when the log joins an epoch. */
     uint32_t id;        /* 1-based within the recording */
-    bool thread_ended;
+    _Atomic(bool) thread_ended;
     int64_t os_id;      /* gettid() */
     uint64_t torch_id;  /* torch's logical thread id, 0 unknown */
     char name[16];      /* as the kernel knows it, at join or at the thread's end */
     struct mp_thread_log *next_log; /* registry, newest first; logs are never freed */
 
-    mp_open_op open_ops[MP_OPEN_OP_LIMIT];
+    /* open_ops[1..op_depth], outermost first. Entry 0 is empty, so that the innermost is
+     * there to read without a question. */
+    mp_open_op open_ops[MP_OPEN_OP_LIMIT + 1];
 } mp_thread_log;
 
 /* The one active recorder of the process. */
@@ -126,7 +130,8 @@ mp_log_enter(void)
     if (MP_UNLIKELY(epoch == 0)) {
         return 0;
     }
-    if (MP_UNLIKELY(log == 0 || log->epoch != epoch || mp_load_relaxed(&log->busy) != 0)) {
+    if (MP_UNLIKELY(log == 0 || mp_load_relaxed(&log->epoch) != epoch ||
+                    mp_load_relaxed(&log->busy) != 0)) {
         return mp_log_enter_slow(log);
     }
     mp_store_relaxed(&log->busy, 1);
