@@ -15,6 +15,7 @@ import numpy as np
 
 from memprof import _core, _torch_setup
 from memprof._modules import ModuleNames
+from memprof._notices import last_line, notify
 
 _FRAME_MODULE_CALL, _FRAME_DATA, _FRAME_BACKWARD = 1, 2, 4
 _SPAN_OPTIMIZER = 2
@@ -60,16 +61,11 @@ class Collection:
             "max_bytes": max_bytes,
             "ring": ring,
         }
-        self._session = _core.Session(
-            memory=memory,
-            stacks=stacks,
-            operators=operators,
-            shapes=shapes,
-            max_bytes=max_bytes,
-            ring=ring,
-        )
+        self._session = self._new_session()
         self._auto_steps = auto_steps
         self._auto_number = 0
+        self._in_window = False
+        self._step: int | None = None  # the one that is going on
         self._step_owner: weakref.ref[Any] | None = None
         self._torch: _TorchTies | None = None
         self._importer: _TorchImporter | None = None
@@ -93,24 +89,26 @@ class Collection:
             else:
                 self._importer = _TorchImporter(self._tie_late_torch)
             if self._auto_steps:
-                self._session.mark_step(0)
+                self._mark(0)
         except BaseException:
             self.abandon()
             raise
 
     def begin_window(self) -> None:
         """What came before is warm-up."""
+        self._in_window = True
         self._session.begin_window()
         if self._auto_steps:
-            self._session.mark_step(self._auto_number)
+            self._mark(self._auto_number)
 
     def mark_step(self, number: int) -> None:
         """Step `number` begins, the one before it ends."""
         self._auto_steps = False
-        self._session.mark_step(number)
+        self._mark(number)
         self._name_modules()
 
     def end_step(self) -> None:
+        self._step = None
         self._session.end_step()
         self._name_modules()
 
@@ -126,6 +124,8 @@ class Collection:
         from memprof.recording import Recording
 
         self._prepare_end(last_names=True)
+        if self._auto_steps:
+            self._session.drop_open_step()
         try:
             core = self._session.stop()
         finally:
@@ -154,10 +154,32 @@ class Collection:
         self._torch = _TorchTies(torch, self._session, self._options, self)
 
     def _tie_late_torch(self, torch: Any) -> None:
-        """torch was imported while we record: hook it without proving by recordings."""
-        if self.active:
-            self._session.attach_torch()
+        """torch was imported while we record. None of its memory was seen yet, so recording
+        begins afresh, and the proof can make recordings of its own. No failure reaches the
+        import."""
+        if not self.active:
+            return
+        try:
+            self._session.abandon()
+            _torch_setup.prove(torch)
+            self._session = self._new_session()
+            self._session.start()
             self._tie_torch(torch)
+            if self._in_window:
+                self._session.begin_window()
+            if self._step is not None:
+                self._session.mark_step(self._step)
+        except Exception as error:  # noqa: BLE001
+            notify(f"memprof cannot record torch, which was imported late: {last_line(error)}")
+
+    def _new_session(self) -> Any:
+        return _core.Session(
+            **{key: value for key, value in self._options.items() if key != "cuda"}
+        )
+
+    def _mark(self, number: int) -> None:
+        self._step = number
+        self._session.mark_step(number)
 
     def _name_modules(self) -> None:
         if self._torch is not None and self.active:
@@ -173,7 +195,7 @@ class Collection:
             owner = optimizer
         if owner is optimizer:
             self._auto_number += 1
-            self._session.mark_step(self._auto_number)
+            self._mark(self._auto_number)
 
     def _prepare_end(self, *, last_names: bool) -> None:
         if self._torch is not None and self.active:

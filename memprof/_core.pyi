@@ -65,6 +65,8 @@ class Session:
     def mark_step(self, number: int) -> None:
         """Step `number` begins on the calling thread (and the one before it ends)."""
     def end_step(self) -> None: ...
+    def drop_open_step(self) -> None:
+        """The step that is open at stop() is not shown."""
     def clock(self) -> int:
         """The recorder's clock in ticks, for add_span()."""
     def add_span(self, name: str, kind: int, object_id: int, start_ticks: int) -> None:

@@ -111,7 +111,7 @@ def _operator_names(recording: "Recording", ids: np.ndarray[Any, Any]) -> list[s
         counts = (current > 0) & np.isin(rows["scope"], (_SCOPE_FUNCTION, _SCOPE_BACKWARD))
         counts &= ~np.isin(rows["name_id"], wrapper)
         chosen = np.where(counts, current, chosen)
-        current = np.where(current > 0, rows["parent_id"], 0)
+        current = np.where(current > 0, rows["parent_id"].astype(np.int64), 0)
     return [
         "(no operator)" if i == 0 else strings[int(operators[i - 1]["name_id"])] for i in chosen
     ]

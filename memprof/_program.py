@@ -81,7 +81,7 @@ class Program:
     def _script_code(self, main: types.ModuleType) -> CodeType:
         sys.argv[:] = [self.target, *self.arguments]
         if os.path.isdir(self.target) or zipfile.is_zipfile(self.target):
-            _set_first_path(self.target)
+            _set_first_path(os.path.abspath(self.target))
             spec = importlib.machinery.PathFinder.find_spec("__main__", [self.target])
             return _code_of(spec, main, f"can't find '__main__' module in {self.target!r}")
         _set_first_path(os.path.dirname(os.path.realpath(self.target)))

@@ -105,7 +105,8 @@ def _write(path: str, write: Callable[[], object], reader: str) -> str:
     except Exception as error:  # noqa: BLE001
         _say(f"memprof: cannot write {path}: {last_line(error)}")
         return f"not written: {path}"
-    return f"wrote {path}   ({reader})"
+    line = f"wrote {path}   ({reader})"
+    return line if len(line) <= 80 else f"wrote {path}\n      ({reader})"
 
 
 class _Recorder:

@@ -73,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _report(options: argparse.Namespace) -> int:
     from memprof.recording import load
+    from memprof.report.data import to_dict
 
     try:
         recording = load(options.file)
@@ -80,7 +81,9 @@ def _report(options: argparse.Namespace) -> int:
         return _fail(f"memprof report: cannot read {options.file}: {error.strerror or error}")
     except ValueError as error:
         return _fail(f"memprof report: {options.file} is no recording: {error}")
-    return _print(recording.to_json() if options.json else recording.summary())
+    if options.json:
+        return _print(json.dumps(to_dict(recording), indent=2))
+    return _print(recording.summary())
 
 
 def _env(options: argparse.Namespace) -> int:

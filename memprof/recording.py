@@ -1,10 +1,11 @@
 """What was recorded: columns, and the first answers on them."""
 
 import copy
+import json
 import os
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +17,8 @@ from memprof._texts import Frame, Stacks, Strings, user_frame
 __all__ = ["Balance", "Frame", "Group", "Moment", "Recording", "load"]
 
 _Array = np.ndarray[Any, Any]
-_FREE, _ALLOC = 2, 1
+_ALLOC, _FREE = 1, 2  # kind of an allocation
+_MISSED_FREE = 8  # flag of a block
 
 _ACTIVITY = np.dtype(
     [
@@ -302,18 +304,23 @@ class Recording:
         if len(later) == 0:
             return
         blocks = self.blocks
-        touched = np.isin(blocks["address"], later["address"])
-        touched &= (blocks["device_type"] == row["device_type"]) & (
-            blocks["device_index"] == row["device_index"]
+        same_time = (blocks["birth_ns"] == moment.time_ns) | (
+            blocks["death_ns"] == moment.time_ns
         )
-        born = touched & (blocks["birth_ns"] == moment.time_ns)
-        died = touched & (blocks["death_ns"] == moment.time_ns)
+        tied_rows = np.flatnonzero(
+            same_time
+            & (blocks["device_type"] == row["device_type"])
+            & (blocks["device_index"] == row["device_index"])
+        ).tolist()
         for event in later[::-1]:
-            same = blocks["address"] == event["address"]
-            if event["kind"] == _ALLOC:
-                alive &= ~(born & same)
-            if event["kind"] in (_ALLOC, _FREE):
-                alive |= died & ~born & same
+            places = [i for i in tied_rows if blocks[i]["address"] == event["address"]]
+            if event["kind"] == _ALLOC and places:
+                alive[places[-1]] = False
+                tied_rows.remove(places.pop())
+                if places and blocks[places[-1]]["flags"] & _MISSED_FREE:
+                    alive[places[-1]] = True
+            elif event["kind"] == _FREE and places:
+                alive[places[-1]] = True
 
     def step_table(self) -> _Array:
         """One row a step and device: its peak, bytes at its start and end, what was
@@ -355,6 +362,15 @@ class Recording:
         text: str = summary(self, color=color)
         return text
 
+    def to_dict(self) -> dict[str, Any]:
+        """The same for machines: plain values, with a version."""
+        from memprof.report.data import to_dict
+
+        return to_dict(self)
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=2)
+
     # ---- files
 
     def save(self, path: str | os.PathLike[str], *, compress: bool = True) -> None:
@@ -362,25 +378,31 @@ class Recording:
         and one JSON header. It appears whole or not at all; OSError when it cannot."""
         _files.save(_checked_path(path), self._core, self._header, compress)
 
-    def export_chrome_trace(self, path: str | os.PathLike[str], **options: Any) -> None:
-        """For Perfetto and chrome://tracing; gzip if the name ends in .gz."""
+    def export_chrome_trace(
+        self, path: str | os.PathLike[str] | IO[bytes], **options: Any
+    ) -> None:
+        """For Perfetto and chrome://tracing, gzipped if the name ends in .gz; a binary file
+        object will do too. OSError when it cannot be written, and nothing is left behind.
+
+        options: call_stacks=False (the text of the Python stack on each operator),
+        python_functions=True (bars rebuilt from the stacks), counter_points=20000 (most
+        points of a device's curve; its peaks are kept).
+        """
         from memprof import trace
 
-        trace.export_chrome_trace(
-            self._core, path, metadata=self._header.get("metadata", {}), **options
-        )
+        trace.export_chrome_trace(self._core, path, header=self._header, **options)
 
     def export_tensorboard(
         self,
         dir: str | os.PathLike[str],
         worker_name: str | None = None,
         use_gzip: bool = False,
-    ) -> None:
-        """A trace in the layout that TensorBoard's profiler page reads."""
+    ) -> str:
+        """A trace in the layout that TensorBoard's profiler page reads; its path."""
         from memprof import trace
 
-        trace.export_tensorboard(
-            self._core, dir, worker_name, use_gzip, self._header.get("metadata", {})
+        return trace.export_tensorboard(
+            self._core, dir, worker_name, use_gzip, header=self._header
         )
 
 

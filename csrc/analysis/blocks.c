@@ -85,7 +85,8 @@ mark_overtaken(const matcher *self, const mp_table_map *places, uint8_t *overtak
         if (event->time_ns > last_ns) {
             return;
         }
-        size_t device = mp_device_number(self->devices, event->device_type, event->device_index);
+        size_t device =
+            mp_device_number(self->devices, event->device_type, event->device_index);
         const uint32_t *place = mp_table_find(&places[device], event->address);
         if (place != NULL && event->kind != MP_ALLOCATION_OOM &&
             event->time_ns <= baseline[*place - 1].time_ns) {
@@ -122,7 +123,8 @@ add_baseline_blocks(matcher *self, mp_table_map *places, uint8_t *overtaken)
     const mp_baseline *rows = MP_ROWS(self->recording, BASELINE, mp_baseline);
     size_t count = MP_COUNT(self->recording, BASELINE);
     for (size_t i = 0; i < count; i++) {
-        size_t device = mp_device_number(self->devices, rows[i].device_type, rows[i].device_index);
+        size_t device =
+            mp_device_number(self->devices, rows[i].device_type, rows[i].device_index);
         uint32_t *place = mp_table_at(&places[device], rows[i].address);
         if (place == NULL) {
             return MP_NO_MEMORY;
@@ -291,7 +293,8 @@ take_events(matcher *self)
     mp_allocation *events = MP_ROWS(self->recording, ALLOCATIONS, mp_allocation);
     for (size_t i = 0; i < MP_COUNT(self->recording, ALLOCATIONS); i++) {
         mp_allocation *event = &events[i];
-        size_t device = mp_device_number(self->devices, event->device_type, event->device_index);
+        size_t device =
+            mp_device_number(self->devices, event->device_type, event->device_index);
         if (event->kind == MP_ALLOCATION_ALLOC) {
             MP_TRY(take_birth(self, event, device, i));
         } else if (event->kind == MP_ALLOCATION_FREE) {
@@ -332,7 +335,8 @@ make_rows(matcher *self)
     for (size_t i = 0; i < MP_COUNT(self->recording, ALLOCATIONS); i++) {
         births += events[i].kind == MP_ALLOCATION_ALLOC;
     }
-    if (MP_COUNT(self->recording, ALLOCATIONS) + MP_COUNT(self->recording, BASELINE) >= OLDER) {
+    if (MP_COUNT(self->recording, ALLOCATIONS) + MP_COUNT(self->recording, BASELINE) >=
+        OLDER) {
         return MP_INVALID; /* handles have 31 bits */
     }
     self->rows = mp_recording_resize(self->recording, MP_TABLE_BLOCKS, births);

@@ -2,6 +2,7 @@
 
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "analysis/stack_roles.h"
 #include "base/table.h"
@@ -95,7 +96,8 @@ line_of(const thread_lines *lines, int64_t number, int64_t before_ns)
 static bool
 has_key(uint32_t thread, int64_t number)
 {
-    return thread != 0 && thread < THREAD_LIMIT && number >= 0 && number >> NUMBER_BITS == 0;
+    return thread != 0 && thread < THREAD_LIMIT && number >= 0 &&
+           number >> NUMBER_BITS == 0;
 }
 
 static uint64_t
@@ -145,6 +147,30 @@ link_backward(linker *self, size_t row)
     }
 }
 
+static bool
+is_engine_wrapper(const mp_recording *recording, const mp_operator *op)
+{
+    static const char s_prefix[] = "autograd::engine::evaluate_function";
+    size_t length;
+    const char *name = mp_recording_string(recording, op->name_id, &length);
+    return op->scope == MP_SCOPE_FUNCTION && length >= sizeof(s_prefix) - 1 &&
+           memcmp(name, s_prefix, sizeof(s_prefix) - 1) == 0;
+}
+
+/* The engine works on a node's results (sums them to shape, adds them up) after the node
+ * has ended, within the wrapper: what comes there is the node's. */
+static void
+enter_backward(linker *self, size_t row)
+{
+    const mp_operator *ops = MP_ROWS(self->recording, OPERATORS, mp_operator);
+    uint32_t id = (uint32_t)row + 1, parent = ops[row].parent_id;
+    self->links->backward_ids[row] = id;
+    if (parent != 0 && parent <= row &&
+        is_engine_wrapper(self->recording, &ops[parent - 1])) {
+        self->links->backward_ids[parent - 1] = id;
+    }
+}
+
 static mp_status
 link_operators(linker *self)
 {
@@ -156,7 +182,7 @@ link_operators(linker *self)
         if (ops[row].scope == MP_SCOPE_FUNCTION) {
             MP_TRY(note_forward(self, row));
         } else if (ops[row].scope == MP_SCOPE_BACKWARD_FUNCTION) {
-            backward_ids[row] = (uint32_t)row + 1;
+            enter_backward(self, row);
             link_backward(self, row);
         }
     }
@@ -201,7 +227,8 @@ link_all(linker *self)
 }
 
 mp_status
-mp_forward_links_init(mp_forward_links *links, mp_recording *recording, const uint8_t *roles)
+mp_forward_links_init(mp_forward_links *links, mp_recording *recording,
+                      const uint8_t *roles)
 {
     *links = (mp_forward_links){0};
     linker self = {

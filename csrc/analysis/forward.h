@@ -16,7 +16,8 @@
 
 typedef struct mp_forward_links {
     /* Per row of `operators`, owned. */
-    uint32_t *backward_ids; /* innermost BACKWARD_FUNCTION operator around it or itself */
+    uint32_t *backward_ids; /* innermost BACKWARD_FUNCTION operator around it, itself, or
+                             * the one whose results the engine's wrapper works on */
     uint32_t *stack_ids;    /* of a backward operator: its forward line's stack, 0 none */
     uint8_t *near;          /* 1: by the nearest lower number */
 } mp_forward_links;

@@ -52,8 +52,8 @@ survivor_of(const growth_pass *self, const mp_block *block, survivor *out)
     uint32_t beyond = block->death_ns == -1 ? (uint32_t)self->step_count
                                             : first_end_after(self, block->death_ns);
     *out = (survivor){
-        .site = (uint64_t)block->stack_id << 16 | (uint64_t)(uint8_t)block->device_type << 8 |
-                (uint8_t)block->device_index,
+        .site = (uint64_t)block->stack_id << 16 |
+                (uint64_t)(uint8_t)block->device_type << 8 | (uint8_t)block->device_index,
         .first = first,
         .beyond = beyond,
         .bytes = block->bytes,

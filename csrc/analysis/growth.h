@@ -21,17 +21,17 @@
 
 /* low and high bound the slope's 98 % interval. survivors: blocks of the site alive at the
  * last step's end. first_step: number of the step at whose end the rise began. */
-#define MP_GROWTH_FIELDS(F)                                                              \
-    F(double, bytes_per_step)                                                            \
-    F(double, low)                                                                       \
-    F(double, high)                                                                      \
-    F(int64_t, bytes_at_end)                                                             \
-    F(int64_t, first_step)                                                               \
-    F(uint32_t, stack_id)                                                                \
-    F(uint32_t, survivors)                                                               \
-    F(uint32_t, steps_used)                                                              \
-    F(int8_t, device_type)                                                               \
-    F(int8_t, device_index)                                                              \
+#define MP_GROWTH_FIELDS(F)                                                                \
+    F(double, bytes_per_step)                                                              \
+    F(double, low)                                                                         \
+    F(double, high)                                                                        \
+    F(int64_t, bytes_at_end)                                                               \
+    F(int64_t, first_step)                                                                 \
+    F(uint32_t, stack_id)                                                                  \
+    F(uint32_t, survivors)                                                                 \
+    F(uint32_t, steps_used)                                                                \
+    F(int8_t, device_type)                                                                 \
+    F(int8_t, device_index)                                                                \
     F(uint16_t, flags)
 MP_DEFINE_TABLE(mp_growth_site, MP_GROWTH_FIELDS)
 _Static_assert(sizeof(mp_growth_site) == 56, "no padding");

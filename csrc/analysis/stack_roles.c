@@ -1,16 +1,30 @@
 #include "analysis/stack_roles.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
-
-/* torch's own frame below Tensor.backward that enters the engine; anything more lies
- * inside it. */
-#define ENGINE_FRAMES 1
+#include <string.h>
 
 static uint32_t
 flags_at(const mp_recording *recording, const mp_stack *stack, uint32_t at)
 {
     uint32_t frame = MP_ROWS(recording, STACK_FRAMES, uint32_t)[stack->offset + at];
     return MP_ROWS(recording, FRAMES, mp_frame)[frame].flags;
+}
+
+/* Whether frame `at`, which calls backward, is the last of Python before the engine: the
+ * innermost, or with only torch's own entry inside it. */
+static bool
+enters_engine(const mp_recording *recording, const mp_stack *stack, uint32_t at)
+{
+    static const char s_entry[] = "_engine_run_backward";
+    if (at != 1) {
+        return at == 0;
+    }
+    uint32_t frame = MP_ROWS(recording, STACK_FRAMES, uint32_t)[stack->offset];
+    size_t length;
+    const char *name = mp_recording_string(
+        recording, MP_ROWS(recording, FRAMES, mp_frame)[frame].function_id, &length);
+    return length == sizeof(s_entry) - 1 && memcmp(name, s_entry, length) == 0;
 }
 
 static uint8_t
@@ -24,7 +38,7 @@ role_of(const mp_recording *recording, const mp_stack *stack)
     for (uint32_t at = 0; at < stack->depth; at++) {
         uint32_t flags = flags_at(recording, stack, at);
         if ((flags & MP_FRAME_BACKWARD) != 0 && (seen & MP_FRAME_BACKWARD) == 0 &&
-            at <= ENGINE_FRAMES) {
+            enters_engine(recording, stack, at)) {
             role |= MP_ROLE_PLAIN_BACKWARD;
         }
         if ((flags & MP_FRAME_OPTIMIZER) != 0 && (seen & MP_FRAME_OPTIMIZER) == 0) {

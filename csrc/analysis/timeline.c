@@ -8,8 +8,8 @@
 #include "record/event.h"
 
 typedef struct device_state {
-    bool seen;          /* has events */
-    bool given;         /* the allocator reports totals */
+    bool seen;  /* has events */
+    bool given; /* the allocator reports totals */
     bool has_baseline;
     int64_t total;      /* now */
     int64_t reserved;   /* now; -1 unknown */
@@ -26,7 +26,7 @@ typedef struct timeline {
     mp_step_memory *step_rows;
     const mp_step *steps;
     size_t step_count;
-    size_t step;    /* open, or next to open */
+    size_t step; /* open, or next to open */
     bool step_open;
     bool in_window;
     int64_t next_ns; /* boundary ahead: nothing changes before it */
@@ -76,7 +76,8 @@ find_first_totals(timeline *self)
             self->devices, event->device_type, event->device_index)];
         if (!state->seen) {
             state->seen = true;
-            state->given = event->device_type != MP_DEVICE_CPU && event->allocated_bytes >= 0;
+            state->given =
+                event->device_type != MP_DEVICE_CPU && event->allocated_bytes >= 0;
             if (state->given) {
                 state->total = mp_difference(event->allocated_bytes, event_change(event));
             }
@@ -224,7 +225,8 @@ note_in_step(timeline *self, size_t device, const mp_allocation *event, int64_t 
 static void
 take_event(timeline *self, mp_allocation *event, int64_t implied)
 {
-    size_t device = mp_device_number(self->devices, event->device_type, event->device_index);
+    size_t device =
+        mp_device_number(self->devices, event->device_type, event->device_index);
     device_state *state = &self->states[device];
     int64_t expected = mp_sum(state->total, event_change(event));
     if (state->given && event->allocated_bytes >= 0) {
@@ -274,8 +276,9 @@ is_balanced(const mp_device *row, const device_state *state)
 {
     int64_t expected =
         mp_difference(mp_sum(row->start_bytes, row->allocated_bytes), row->freed_bytes);
-    bool sums_agree = (row->flags & MP_DEVICE_NO_BASELINE) != 0 ||
-                      (state->live_start == row->start_bytes && state->live_end == row->end_bytes);
+    bool sums_agree =
+        (row->flags & MP_DEVICE_NO_BASELINE) != 0 ||
+        (state->live_start == row->start_bytes && state->live_end == row->end_bytes);
     return expected == row->end_bytes && sums_agree &&
            (row->flags & (MP_DEVICE_TOTALS_DRIFT | MP_DEVICE_BASELINE_DIFFERS)) == 0;
 }

@@ -1,4 +1,8 @@
-/* Keeps the code objects that captured stacks name readable until stop; see frames.h. */
+/* Keeps the code objects that captured stacks name readable until stop; see frames.h. All
+ * with the GIL held.
+ *
+ * An object of the set is alive, or parked (dead but for us, address not given out again),
+ * or struck out with a copy of its texts: nothing else is ever followed. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -6,22 +10,28 @@
 
 #include <stdlib.h>
 
-/* What is left of a code object that died when no more could be parked. */
+/* What is kept of a code object that died when no more could be parked; owned. */
 typedef struct code_copy {
-    PyObject *file, *function;
-    int *lines; /* by instruction offset / 2 */
-    uint32_t line_count;
+    PyObject *file, *function, *line_table;
+    int first_line;
 } code_copy;
 
-/* mp_object.parked: 0 alive or unknown, 1 parked, from 2 on the place in s_copies. */
+/* mp_object.parked: 0 alive or unknown, 1 parked, from 2 on the place in the copies. */
 enum { PARKED = 1, FIRST_COPY = 2 };
 
+typedef struct kept_codes {
+    PyObject **parked;
+    size_t parked_count, parked_room;
+    code_copy *copies;
+    size_t copy_count, copy_room;
+    PyObject *escaped; /* dict: a name that is no valid UTF-8 -> bytes; NULL when none */
+} kept_codes;
+
 static bool s_watching;
-static PyObject **s_parked; /* dead but for us; each is in the object set */
-static size_t s_parked_count, s_parked_room;
-static code_copy *s_copies;
-static size_t s_copy_count, s_copy_room;
-static PyObject *s_encoded[2]; /* texts that are no valid UTF-8, for the last answer */
+static uint64_t s_deaths; /* seen by the watch, whether of the set or not */
+static size_t s_parked_limit = MP_PARKED_LIMIT;
+static kept_codes s_kept;
+static PyCodeObject *s_reader; /* never runs: see line_of_copy() */
 
 static bool
 grow(void **rows, size_t count, size_t *room, size_t row_bytes)
@@ -49,53 +59,70 @@ code_function(PyCodeObject *code)
 #endif
 }
 
-static uint32_t
-code_units(PyCodeObject *code)
+static bool
+park(mp_object *object, PyCodeObject *code)
 {
-#if PY_VERSION_HEX >= 0x030B0000
-    return (uint32_t)Py_SIZE(code);
-#else
-    return (uint32_t)(PyBytes_GET_SIZE(code->co_code) / 2);
-#endif
+    if (s_kept.parked_count >= s_parked_limit ||
+        !grow((void **)&s_kept.parked, s_kept.parked_count, &s_kept.parked_room,
+              sizeof(*s_kept.parked))) {
+        return false;
+    }
+    s_kept.parked[s_kept.parked_count++] = (PyObject *)code;
+    object->parked = PARKED;
+    return true;
 }
 
 static void
-copy_texts(uint32_t object_id, PyCodeObject *code)
+copy_texts(mp_object *object, PyCodeObject *code)
 {
-    uint32_t units = code_units(code);
-    int *lines = malloc(((size_t)units + 1) * sizeof(*lines));
-    if (lines != NULL &&
-        grow((void **)&s_copies, s_copy_count, &s_copy_room, sizeof(*s_copies))) {
-        for (uint32_t i = 0; i < units; i++) {
-            lines[i] = PyCode_Addr2Line(code, (int)i * 2);
-        }
-        Py_INCREF(code->co_filename);
-        Py_INCREF(code_function(code));
-        s_copies[s_copy_count++] =
-            (code_copy){code->co_filename, code_function(code), lines, units};
-        mp_objects_at(object_id)->parked = FIRST_COPY + (uint32_t)s_copy_count - 1;
-    } else {
-        free(lines);
+    if (!grow((void **)&s_kept.copies, s_kept.copy_count, &s_kept.copy_room,
+              sizeof(*s_kept.copies))) {
+        return;
     }
+    object->parked = FIRST_COPY + (uint32_t)s_kept.copy_count;
+    s_kept.copies[s_kept.copy_count++] = (code_copy){
+        .file = Py_NewRef(code->co_filename),
+        .function = Py_NewRef(code_function(code)),
+        .line_table = Py_NewRef(code->co_linetable),
+        .first_line = code->co_firstlineno,
+    };
 }
 
-/* True when the object is to stay in memory: the caller must not free it. GIL held. */
+/* True when the object is to stay in memory: the caller must not free it. */
 static bool
 code_dies(PyCodeObject *code)
 {
-    uint32_t id = mp_objects_find(code);
+    s_deaths++;
+    uint32_t id = s_watching ? mp_objects_find(code) : 0;
     if (id == 0) {
         return false;
     }
-    if (s_parked_count < MP_PARKED_LIMIT &&
-        grow((void **)&s_parked, s_parked_count, &s_parked_room, sizeof(*s_parked))) {
-        s_parked[s_parked_count++] = (PyObject *)code;
-        mp_objects_at(id)->parked = PARKED;
+    mp_object *object = mp_objects_at(id);
+    bool known = object->kind == MP_OBJECT_CODE; /* else a module that died here unseen */
+    if (known && park(object, code)) {
         return true;
     }
-    copy_texts(id, code);
+    if (known) {
+        copy_texts(object, code);
+    }
     mp_objects_strike(code); /* copied or not: the address means nothing from here on */
     return false;
+}
+
+/* ---- how deaths come to notice ---- */
+
+/* A code object is made and dropped: whether the watch sees it. */
+static bool
+watch_works(void)
+{
+    uint64_t before = s_deaths;
+    PyCodeObject *code = PyCode_NewEmpty("", "", 1);
+    if (code == NULL) {
+        PyErr_Clear();
+        return false;
+    }
+    Py_DECREF(code);
+    return s_deaths != before;
 }
 
 #if PY_VERSION_HEX >= 0x030C0000
@@ -105,24 +132,21 @@ static int s_watcher = -1;
 static int
 on_code_event(PyCodeEvent event, PyCodeObject *code)
 {
-    if (event == PY_CODE_EVENT_DESTROY && s_watching && code_dies(code)) {
+    if (event == PY_CODE_EVENT_DESTROY && code_dies(code)) {
         Py_INCREF(code); /* resurrects it */
     }
     return 0;
 }
 
-static bool
-watch(char *why, size_t room)
+static void
+watch(void)
 {
     if (s_watcher < 0) {
         s_watcher = PyCode_AddWatcher(on_code_event);
-        if (s_watcher < 0) {
-            PyErr_Clear();
-            PyOS_snprintf(why, room, "all watchers of code objects are taken");
-            return false;
-        }
     }
-    return true;
+    if (s_watcher < 0) {
+        PyErr_Clear();
+    }
 }
 
 static void
@@ -134,6 +158,12 @@ unwatch(void)
     s_watcher = -1;
 }
 
+static bool
+watch_holds(void)
+{
+    return true;
+}
+
 static void
 release(PyObject *code)
 {
@@ -143,25 +173,25 @@ release(PyObject *code)
 #else
 
 /* No event tells of a code object's death before 3.12: the type's own deallocator does,
- * exactly once for each. A parked object stays at reference count zero. */
+ * exactly once for each. A parked object stays at reference count zero. Somebody may wrap
+ * the deallocator after us; then ours cannot be taken out and passes on what it gets. */
 static destructor s_original;
 
 static void
 on_code_dealloc(PyObject *code)
 {
-    if (!s_watching || !code_dies((PyCodeObject *)code)) {
+    if (!code_dies((PyCodeObject *)code)) {
         s_original(code);
     }
 }
 
-static bool
-watch(char *why, size_t room)
+static void
+watch(void)
 {
-    if (PyCode_Type.tp_dealloc != on_code_dealloc) {
+    if (PyCode_Type.tp_dealloc != on_code_dealloc && !watch_works()) {
         s_original = PyCode_Type.tp_dealloc;
         PyCode_Type.tp_dealloc = on_code_dealloc;
     }
-    return true;
 }
 
 static void
@@ -172,6 +202,12 @@ unwatch(void)
     }
 }
 
+static bool
+watch_holds(void)
+{
+    return PyCode_Type.tp_dealloc == on_code_dealloc || watch_works();
+}
+
 static void
 release(PyObject *code)
 {
@@ -180,10 +216,19 @@ release(PyObject *code)
 
 #endif
 
+/* ---- start and stop ---- */
+
 bool
 mp_code_watch_start(char *why, size_t room)
 {
-    if (!watch(why, room)) {
+    if (s_reader == NULL) {
+        s_reader = PyCode_NewEmpty("", "", 1);
+    }
+    watch();
+    if (s_reader == NULL || !watch_works()) {
+        PyErr_Clear();
+        unwatch();
+        PyOS_snprintf(why, room, "the deaths of code objects cannot be watched");
         return false;
     }
     s_watching = true;
@@ -198,42 +243,91 @@ mp_code_watch_stop(void)
     }
     s_watching = false;
     unwatch();
-    for (size_t i = 0; i < s_parked_count; i++) {
-        release(s_parked[i]);
+    /* Taken out first: freeing code may run code that starts another session. */
+    kept_codes kept = s_kept;
+    s_kept = (kept_codes){0};
+    for (size_t i = 0; i < kept.parked_count; i++) {
+        release(kept.parked[i]);
     }
-    for (size_t i = 0; i < s_copy_count; i++) {
-        Py_DECREF(s_copies[i].file);
-        Py_DECREF(s_copies[i].function);
-        free(s_copies[i].lines);
+    for (size_t i = 0; i < kept.copy_count; i++) {
+        Py_DECREF(kept.copies[i].file);
+        Py_DECREF(kept.copies[i].function);
+        Py_DECREF(kept.copies[i].line_table);
     }
-    free(s_parked);
-    free(s_copies);
-    s_parked = NULL;
-    s_copies = NULL;
-    s_parked_count = s_parked_room = s_copy_count = s_copy_room = 0;
-    Py_CLEAR(s_encoded[0]);
-    Py_CLEAR(s_encoded[1]);
+    Py_XDECREF(kept.escaped);
+    free(kept.parked);
+    free(kept.copies);
 }
 
-/* UTF-8 of a name; one with lone surrogates is written with escapes. */
+void
+mp_code_watch_limit(size_t parked)
+{
+    s_parked_limit = parked;
+}
+
+/* ---- texts ---- */
+
+/* The name's bytes with lone surrogates escaped, borrowed; NULL when out of memory. */
+static PyObject *
+escaped_name(PyObject *name)
+{
+    if (s_kept.escaped == NULL) {
+        s_kept.escaped = PyDict_New();
+    }
+    PyObject *bytes = s_kept.escaped == NULL ? NULL : PyDict_GetItem(s_kept.escaped, name);
+    if (bytes == NULL && s_kept.escaped != NULL) {
+        bytes = PyUnicode_AsEncodedString(name, "utf-8", "backslashreplace");
+        if (bytes != NULL) {
+            (void)PyDict_SetItem(s_kept.escaped, name, bytes);
+            Py_DECREF(bytes);
+            bytes = PyDict_GetItem(s_kept.escaped, name);
+        }
+    }
+    PyErr_Clear();
+    return bytes;
+}
+
 static const char *
-text_of(PyObject *name, int which, size_t *length)
+text_of(PyObject *name, size_t *length)
 {
     Py_ssize_t size = 0;
     const char *text = PyUnicode_AsUTF8AndSize(name, &size);
     if (text == NULL) {
         PyErr_Clear();
-        Py_XSETREF(s_encoded[which], PyUnicode_AsEncodedString(name, "utf-8", "backslashreplace"));
-        if (s_encoded[which] == NULL) {
-            PyErr_Clear();
-            *length = 0;
-            return "";
-        }
-        text = PyBytes_AS_STRING(s_encoded[which]);
-        size = PyBytes_GET_SIZE(s_encoded[which]);
+        PyObject *bytes = escaped_name(name);
+        text = bytes == NULL ? "" : PyBytes_AS_STRING(bytes);
+        size = bytes == NULL ? 0 : PyBytes_GET_SIZE(bytes);
     }
     *length = (size_t)size;
     return text;
+}
+
+/* The interpreter's own decoder reads the table that was kept, lent to a code object that
+ * never runs. */
+static int
+line_of_copy(const code_copy *copy, int instruction)
+{
+    PyObject *own_table = s_reader->co_linetable;
+    int own_first_line = s_reader->co_firstlineno;
+    s_reader->co_linetable = copy->line_table;
+    s_reader->co_firstlineno = copy->first_line;
+    int line = PyCode_Addr2Line(s_reader, instruction);
+    s_reader->co_linetable = own_table;
+    s_reader->co_firstlineno = own_first_line;
+    return line;
+}
+
+static bool
+describe_copy(const mp_object *object, int instruction, mp_code_line *out)
+{
+    if (object->parked < FIRST_COPY || object->parked - FIRST_COPY >= s_kept.copy_count) {
+        return false;
+    }
+    const code_copy *copy = &s_kept.copies[object->parked - FIRST_COPY];
+    out->file = text_of(copy->file, &out->file_bytes);
+    out->function = text_of(copy->function, &out->function_bytes);
+    out->line = line_of_copy(copy, instruction);
+    return true;
 }
 
 bool
@@ -243,23 +337,22 @@ mp_code_describe(uint32_t code_id, uint32_t instruction, mp_code_line *out)
         return false;
     }
     const mp_object *object = mp_objects_at(code_id);
-    PyObject *file, *function;
-    if (!object->dead) {
-        PyCodeObject *code = (PyCodeObject *)object->address;
-        file = code->co_filename;
-        function = code_function(code);
-        out->line = PyCode_Addr2Line(code, (int)instruction);
-    } else {
-        if (object->parked < FIRST_COPY) {
+    if (object->kind != MP_OBJECT_CODE) {
+        return false;
+    }
+    if (object->dead) {
+        if (!describe_copy(object, (int)instruction, out)) {
             return false;
         }
-        const code_copy *copy = &s_copies[object->parked - FIRST_COPY];
-        file = copy->file;
-        function = copy->function;
-        out->line = instruction / 2 < copy->line_count ? copy->lines[instruction / 2] : 0;
+    } else {
+        if (s_watching && object->parked != PARKED && !watch_holds()) {
+            return false; /* it may have died behind our back */
+        }
+        PyCodeObject *code = (PyCodeObject *)object->address;
+        out->file = text_of(code->co_filename, &out->file_bytes);
+        out->function = text_of(code_function(code), &out->function_bytes);
+        out->line = PyCode_Addr2Line(code, (int)instruction);
     }
-    out->file = text_of(file, 0, &out->file_bytes);
-    out->function = text_of(function, 1, &out->function_bytes);
     out->line = out->line > 0 ? out->line : 0;
     return true;
 }

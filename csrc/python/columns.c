@@ -7,9 +7,9 @@
 #include <numpy/arrayobject.h>
 
 /* A table of plain values has one nameless entry. */
-#define DEFINE_FIELDS(suffix, name, type, fields)                                        \
+#define DEFINE_FIELDS(suffix, name, type, fields)                                          \
     static const char *const s_fields_##suffix[] = {fields(MP_FIELD_AND_CODE) NULL};
-#define DEFINE_VALUES(suffix, name, type)                                                \
+#define DEFINE_VALUES(suffix, name, type)                                                  \
     static const char *const s_fields_##suffix[] = {"", MP_CODE_OF(type), NULL};
 MP_TABLES(DEFINE_FIELDS, DEFINE_VALUES)
 

@@ -55,6 +55,7 @@ enum {
 #endif
 
 enum { MP_OWNED_BY_GENERATOR = 1, MP_OWNED_BY_C = 3 /* and above */ };
+enum { MP_CODE_UNIT_BYTES = 2 };
 
 /* The innermost frame of a thread state that belongs to the calling thread. */
 MP_INLINE const char *
@@ -99,39 +100,77 @@ mp_frame_first_local(const char *frame)
     return (PyObject *)(MP_FRAME_READ(uintptr_t, frame, MP_FRAME_LOCALS) & ~(uintptr_t)3);
 }
 
-/* The code of a frame that shows in tracebacks; NULL for one that does not: owned by C,
- * not begun yet, or no Python code at all. */
+/* The code of a frame; NULL for one that is owned by C or runs no Python code. */
 MP_INLINE PyCodeObject *
 mp_frame_code(const char *frame)
 {
 #if PY_VERSION_HEX < 0x030B0000
     return ((const PyFrameObject *)frame)->f_code;
 #else
-    unsigned char owner = MP_FRAME_READ(unsigned char, frame, MP_FRAME_OWNER);
-    if (owner >= MP_OWNED_BY_C) {
+    if (MP_FRAME_READ(unsigned char, frame, MP_FRAME_OWNER) >= MP_OWNED_BY_C) {
         return NULL;
     }
-    PyCodeObject *code =
-        (PyCodeObject *)(MP_FRAME_READ(uintptr_t, frame, MP_FRAME_CODE) & ~(uintptr_t)3);
-    if (code == NULL || Py_TYPE(code) != &PyCode_Type) {
-        return NULL;
-    }
-    const char *first =
-        (const char *)code->co_code_adaptive + sizeof(_Py_CODEUNIT) * (size_t)code->_co_firsttraceable;
-    bool begun = MP_FRAME_READ(const char *, frame, MP_FRAME_INSTRUCTION) >= first;
-    return begun || owner == MP_OWNED_BY_GENERATOR ? code : NULL;
+    PyObject *code =
+        (PyObject *)(MP_FRAME_READ(uintptr_t, frame, MP_FRAME_CODE) & ~(uintptr_t)3);
+    return code != NULL && Py_TYPE(code) == &PyCode_Type ? (PyCodeObject *)code : NULL;
+#endif
+}
+
+/* Where the instructions of a code object lie, in the numbers of mp_frame_code_key(). */
+MP_INLINE uint64_t
+mp_code_bytes_first(PyCodeObject *code)
+{
+#if PY_VERSION_HEX < 0x030B0000
+    return (uint64_t)(uintptr_t)code;
+#else
+    return (uint64_t)(uintptr_t)code->co_code_adaptive;
+#endif
+}
+
+MP_INLINE uint64_t
+mp_code_bytes_count(PyCodeObject *code)
+{
+#if PY_VERSION_HEX < 0x030B0000
+    return 1;
+#else
+    return (uint64_t)Py_SIZE(code) * MP_CODE_UNIT_BYTES;
+#endif
+}
+
+/* A number within its code's bytes, and within those of no other. */
+MP_INLINE uint64_t
+mp_frame_code_key(const char *frame, uint64_t position)
+{
+#if PY_VERSION_HEX < 0x030B0000
+    return (uint64_t)(uintptr_t)((const PyFrameObject *)frame)->f_code;
+#else
+    return position;
+#endif
+}
+
+/* Whether the frame is in tracebacks: not one that has not begun yet. */
+MP_INLINE bool
+mp_frame_shows(const char *frame, PyCodeObject *code)
+{
+#if PY_VERSION_HEX < 0x030B0000
+    return true;
+#else
+    return MP_FRAME_READ(unsigned char, frame, MP_FRAME_OWNER) == MP_OWNED_BY_GENERATOR ||
+           MP_FRAME_READ(uint64_t, frame, MP_FRAME_INSTRUCTION) >=
+               mp_code_bytes_first(code) +
+                   (uint64_t)code->_co_firsttraceable * MP_CODE_UNIT_BYTES;
 #endif
 }
 
 /* The instruction's offset in bytes, as PyCode_Addr2Line takes it. */
 MP_INLINE int
-mp_frame_instruction(const char *frame, const PyCodeObject *code)
+mp_frame_instruction(const char *frame, PyCodeObject *code)
 {
 #if PY_VERSION_HEX < 0x030B0000
-    return ((const PyFrameObject *)frame)->f_lasti * (int)sizeof(uint16_t);
+    return ((const PyFrameObject *)frame)->f_lasti * MP_CODE_UNIT_BYTES;
 #else
-    return (int)(MP_FRAME_READ(const char *, frame, MP_FRAME_INSTRUCTION) -
-                 (const char *)code->co_code_adaptive);
+    return (int)(MP_FRAME_READ(uint64_t, frame, MP_FRAME_INSTRUCTION) -
+                 mp_code_bytes_first(code));
 #endif
 }
 

@@ -3,22 +3,22 @@
 #include <string.h>
 
 #include "python/frame_layout.h"
+#include "python/frame_proof.h"
 #include "record/tables.h"
-#include "python/state.h"
 
 enum {
-    FACTORS = 256,     /* positions deeper than this use a factor again */
-    MODULE_LIMIT = 96, /* modules told of one stack, innermost first */
-    WALK_LIMIT = 20000,
+    FACTORS = 256, /* frames hashed before the sum is stirred */
+    KEPT = MP_FRAMES_INNER + MP_FRAMES_OUTER,
 };
 
 /* Random odd numbers, so that the products are independent of each other. */
 static uint64_t s_factors[FACTORS];
 
-/* Bytecode of torch.nn.Module.__call__, [s_call_low, s_call_low + s_call_bytes). */
-static uint64_t s_call_low;
-static uint64_t s_call_bytes;
-static PyCodeObject *s_call_code;
+/* Bytecode of torch.nn.Module.__call__, [low, low + bytes). Written under the GIL while
+ * hooks may read; bytes is 0 while low changes. */
+static _Atomic(uint64_t) s_call_low;
+static _Atomic(uint64_t) s_call_bytes;
+static _Atomic(PyCodeObject *) s_call_code;
 
 static void
 make_factors(void)
@@ -32,27 +32,15 @@ make_factors(void)
     }
 }
 
-void
-mp_frames_set_module_call(void *code)
+bool
+mp_frames_init(char *why, size_t room)
 {
-    s_call_code = code;
-    s_call_bytes = 0;
-#if PY_VERSION_HEX >= 0x030B0000
-    if (code != NULL) {
-        s_call_low = (uint64_t)(uintptr_t)s_call_code->co_code_adaptive;
-        s_call_bytes = (uint64_t)Py_SIZE(s_call_code) * sizeof(_Py_CODEUNIT);
+    static bool s_proved;
+    if (!s_proved) {
+        make_factors();
+        s_proved = mp_frame_layout_check(why, room) && mp_frame_walk_prove(why, room);
     }
-#endif
-}
-
-MP_INLINE bool
-is_module_call(const char *frame, uint64_t position)
-{
-#if PY_VERSION_HEX < 0x030B0000
-    return ((const PyFrameObject *)frame)->f_code == s_call_code;
-#else
-    return position - s_call_low < s_call_bytes;
-#endif
+    return s_proved;
 }
 
 const void *
@@ -62,113 +50,180 @@ mp_frames_innermost(void)
     return state == NULL ? NULL : mp_frame_first(state);
 }
 
+/* ---- modules ---- */
+
+/* True when the frame holds the first argument itself: an inner function that uses it
+ * would have a cell put in its place. */
+static bool
+first_argument_is_plain(PyCodeObject *code)
+{
+    PyObject *names = PyObject_GetAttrString((PyObject *)code, "co_varnames");
+    PyObject *cells = PyObject_GetAttrString((PyObject *)code, "co_cellvars");
+    bool plain = false;
+    if (names != NULL && cells != NULL && code->co_argcount > 0) {
+        plain = PySequence_Contains(cells, PyTuple_GET_ITEM(names, 0)) == 0;
+    }
+    Py_XDECREF(names);
+    Py_XDECREF(cells);
+    PyErr_Clear();
+    return plain;
+}
+
+void
+mp_frames_set_module_call(void *code)
+{
+    if (code != NULL && !first_argument_is_plain(code)) {
+        code = NULL;
+    }
+    mp_store_release(&s_call_bytes, 0);
+    mp_store_release(&s_call_code, code);
+    if (code != NULL) {
+        mp_store_release(&s_call_low, mp_code_bytes_first(code));
+        mp_store_release(&s_call_bytes, mp_code_bytes_count(code));
+    }
+}
+
 /* ---- a stack that the log does not know yet ---- */
 
+/* Frames innermost first; beyond the inner ones a ring over the outermost seen so far. */
 typedef struct new_stack {
-    uint32_t depth, modules, flags;
-    uint64_t frames[MP_FRAMES_INNER + MP_FRAMES_OUTER];
-    uint64_t calls[MODULE_LIMIT];
+    uint32_t seen;
+    uint64_t frames[KEPT];
+    uint32_t modules[KEPT]; /* object id of the frame in the same place, 0 none */
 } new_stack;
 
-static bool
-add_frame(new_stack *stack, uint32_t seen, const char *frame, PyCodeObject *code)
+/* What died at this address unseen was of the other kind: its id ends here. */
+static MP_NOINLINE uint32_t
+intern(mp_object_kind kind, const void *address, const char *class_name)
 {
-    uint32_t id = mp_objects_intern(MP_OBJECT_CODE, code, NULL);
+    uint32_t id = mp_objects_intern(kind, address, class_name);
+    if (id != 0 && mp_objects_at(id)->kind != kind) {
+        mp_objects_strike(address);
+        id = mp_objects_intern(kind, address, class_name);
+    }
+    return id;
+}
+
+static uint32_t
+intern_module(mp_thread_log *log, const char *frame)
+{
+    PyObject *module = mp_frame_first_local(frame);
+    if (module == NULL) { /* its function has deleted `self` */
+        return 0;
+    }
+    uint32_t id = intern(MP_OBJECT_MODULE, module, Py_TYPE(module)->tp_name);
+    log->lost[MP_LOSS_OBJECT] += id == 0;
+    return id;
+}
+
+static bool
+add_frame(mp_thread_log *log, new_stack *stack, const char *frame)
+{
+    PyCodeObject *code = mp_frame_code(frame);
+    if (code == NULL) {
+        return true;
+    }
+    /* Also the code of a frame that does not show: it is part of the fingerprint, so its
+     * death must be noticed. */
+    uint32_t id = intern(MP_OBJECT_CODE, code, NULL);
     if (id == 0) {
+        log->lost[MP_LOSS_OBJECT]++;
         return false;
     }
-    uint64_t word = (uint64_t)id << 32 | (uint32_t)mp_frame_instruction(frame, code);
-    uint32_t at = seen;
-    if (seen >= MP_FRAMES_INNER) { /* a ring over the outermost seen so far */
-        at = MP_FRAMES_INNER + (seen - MP_FRAMES_INNER) % MP_FRAMES_OUTER;
+    if (!mp_frame_shows(frame, code)) {
+        return true;
     }
-    stack->frames[at] = word;
-    if (code == s_call_code && stack->modules < MODULE_LIMIT) {
-        PyObject *module = mp_frame_first_local(frame);
-        uint32_t module_id =
-            module == NULL ? 0
-                           : mp_objects_intern(MP_OBJECT_MODULE, module, Py_TYPE(module)->tp_name);
-        if (module_id != 0) {
-            stack->calls[stack->modules++] = (uint64_t)at << 32 | module_id;
-        }
+    uint32_t at = stack->seen++;
+    if (at >= MP_FRAMES_INNER) {
+        at = MP_FRAMES_INNER + (at - MP_FRAMES_INNER) % MP_FRAMES_OUTER;
     }
+    stack->frames[at] = (uint64_t)id << 32 | (uint32_t)mp_frame_instruction(frame, code);
+    stack->modules[at] =
+        code == mp_load_relaxed(&s_call_code) ? intern_module(log, frame) : 0;
     return true;
 }
 
-/* Turns the ring of outermost frames so that it begins with its innermost. */
-static void
-unroll(new_stack *stack, uint32_t seen)
+/* Writes the stack as frames.h lays it out; returns how many words. */
+static uint32_t
+write_words(const new_stack *stack, uint64_t *words)
 {
-    stack->depth = seen;
-    if (seen <= MP_FRAMES_INNER + MP_FRAMES_OUTER) {
-        return;
+    bool truncated = stack->seen > KEPT;
+    uint32_t depth = truncated ? KEPT : stack->seen;
+    uint32_t first = truncated ? (stack->seen - MP_FRAMES_INNER) % MP_FRAMES_OUTER : 0;
+    uint64_t *calls = &words[1 + depth];
+    uint32_t modules = 0;
+    for (uint32_t i = 0; i < depth; i++) {
+        uint32_t at = i;
+        if (i >= MP_FRAMES_INNER) {
+            at = MP_FRAMES_INNER + (first + i - MP_FRAMES_INNER) % MP_FRAMES_OUTER;
+        }
+        words[1 + i] = stack->frames[at];
+        if (stack->modules[at] != 0) {
+            calls[modules++] = (uint64_t)i << 32 | stack->modules[at];
+        }
     }
-    uint64_t outer[MP_FRAMES_OUTER];
-    uint32_t first = (seen - MP_FRAMES_INNER) % MP_FRAMES_OUTER;
-    for (uint32_t i = 0; i < MP_FRAMES_OUTER; i++) {
-        outer[i] = stack->frames[MP_FRAMES_INNER + (first + i) % MP_FRAMES_OUTER];
-    }
-    memcpy(&stack->frames[MP_FRAMES_INNER], outer, sizeof(outer));
-    stack->depth = MP_FRAMES_INNER + MP_FRAMES_OUTER;
-    stack->flags = MP_STACK_TRUNCATED;
+    uint64_t flags = truncated ? MP_STACK_TRUNCATED : 0;
+    words[0] = depth | (uint64_t)modules << 16 | flags << 32;
+    return 1 + depth + modules;
 }
 
 static MP_NOINLINE uint32_t
 add_stack(mp_thread_log *log, uint64_t fingerprint, const char *frame)
 {
     new_stack stack;
-    stack.depth = stack.modules = stack.flags = 0;
-    uint32_t seen = 0;
-    for (uint32_t walked = 0; frame != NULL && walked < WALK_LIMIT;
-         frame = mp_frame_previous(frame), walked++) {
-        PyCodeObject *code = mp_frame_code(frame);
-        if (code == NULL) {
-            continue;
-        }
-        if (!add_frame(&stack, seen, frame, code)) {
-            log->lost[MP_LOSS_OBJECT]++;
+    stack.seen = 0;
+    for (; frame != NULL; frame = mp_frame_previous(frame)) {
+        if (!add_frame(log, &stack, frame)) {
             return 0;
         }
-        seen++;
     }
-    unroll(&stack, seen);
-    uint64_t words[1 + MP_FRAMES_INNER + MP_FRAMES_OUTER + MODULE_LIMIT];
-    words[0] = stack.depth | (uint64_t)stack.modules << 16 | (uint64_t)stack.flags << 32;
-    memcpy(&words[1], stack.frames, stack.depth * sizeof(words[0]));
-    memcpy(&words[1 + stack.depth], stack.calls, stack.modules * sizeof(words[0]));
-    uint32_t id = mp_intern_add(&log->stacks, &g_recorder.budget, fingerprint, words,
-                                1 + stack.depth + stack.modules);
+    if (stack.seen == 0) {
+        return 0;
+    }
+    uint64_t words[1 + 2 * KEPT];
+    uint32_t count = write_words(&stack, words);
+    uint32_t id = mp_intern_add(&log->stacks, &g_recorder.budget, fingerprint, words, count);
     log->lost[MP_LOSS_STACK] += id == 0;
     return id;
 }
 
 /* ---- the hot path ---- */
 
+/* Reads frames only, no code object, and decides nothing: what two stacks differ in is an
+ * instruction, the number of frames or a module. */
+MP_INLINE uint64_t
+fingerprint_of(const char *frame)
+{
+    uint64_t call_bytes = mp_load_acquire(&s_call_bytes);
+    uint64_t call_low = mp_load_relaxed(&s_call_low);
+    uint64_t hash = 0;
+    do {
+        const uint64_t *factor = s_factors;
+        do {
+            uint64_t position = mp_frame_position(frame);
+            hash += (position ^ position >> 17) * *factor;
+            if (mp_frame_code_key(frame, position) - call_low < call_bytes) {
+                uint64_t module = (uint64_t)(uintptr_t)mp_frame_first_local(frame);
+                hash += (module ^ module >> 15) * (*factor * 0xC2B2AE3D27D4EB4Fu);
+            }
+            factor++;
+            frame = mp_frame_previous(frame);
+        } while (frame != NULL && factor < s_factors + FACTORS);
+        /* Stirred, because the factors begin anew. */
+        hash = (hash ^ hash >> 32) * 0x9E3779B97F4A7C15u + (uint64_t)(factor - s_factors);
+    } while (MP_UNLIKELY(frame != NULL));
+    return hash | 1;
+}
+
 uint32_t
 mp_frames_capture(mp_thread_log *log)
 {
     PyThreadState *state = PyGILState_GetThisThreadState();
-    if (state == NULL) {
-        return 0;
-    }
-    const char *first = mp_frame_first(state);
+    const char *first = state == NULL ? NULL : mp_frame_first(state);
     if (first == NULL) {
         return 0;
     }
-    uint64_t hash = 0;
-    uint32_t depth = 0;
-    for (const char *frame = first; frame != NULL && depth < WALK_LIMIT;
-         frame = mp_frame_previous(frame), depth++) {
-        uint64_t position = mp_frame_position(frame);
-        uint64_t factor = s_factors[depth % FACTORS];
-        hash += (position ^ position >> 17) * factor;
-        if (is_module_call(frame, position)) {
-            uint64_t module = (uint64_t)(uintptr_t)mp_frame_first_local(frame);
-            hash += (module ^ module >> 15) * (factor * 0xC2B2AE3D27D4EB4Fu | 1);
-        }
-    }
-    hash = (hash ^ hash >> 32) * 0x9E3779B97F4A7C15u + depth;
-    uint64_t fingerprint = hash | 1;
+    uint64_t fingerprint = fingerprint_of(first);
     uint32_t generation = mp_load_relaxed(&g_objects_generation);
     if (MP_UNLIKELY(log->object_generation != generation)) {
         mp_intern_forget(&log->stacks);
@@ -176,111 +231,4 @@ mp_frames_capture(mp_thread_log *log)
     }
     uint32_t id = mp_intern_find(&log->stacks, fingerprint);
     return MP_LIKELY(id != 0) ? id : add_stack(log, fingerprint, first);
-}
-
-/* ---- proof ---- */
-
-/* Called from Python code of several shapes: the walk and the public API must agree. */
-static bool
-walk_agrees(void)
-{
-    PyThreadState *state = PyThreadState_Get();
-    if (state != PyGILState_GetThisThreadState()) {
-        return false;
-    }
-    const char *frame = mp_frame_first(state);
-    PyFrameObject *object = PyThreadState_GetFrame(state);
-    bool agrees = true;
-    for (; frame != NULL && agrees; frame = mp_frame_previous(frame)) {
-        PyCodeObject *code = mp_frame_code(frame);
-        if (code == NULL) {
-            continue;
-        }
-        PyCodeObject *expected = object == NULL ? NULL : PyFrame_GetCode(object);
-        agrees = expected == code;
-#if PY_VERSION_HEX >= 0x030B0000
-        agrees = agrees && PyFrame_GetLasti(object) == mp_frame_instruction(frame, code);
-#endif
-        Py_XDECREF(expected);
-        PyFrameObject *back = object == NULL ? NULL : PyFrame_GetBack(object);
-        Py_XDECREF(object);
-        object = back;
-    }
-    agrees = agrees && object == NULL;
-    Py_XDECREF(object);
-    return agrees;
-}
-
-static int s_checks, s_failures;
-
-static PyObject *
-check_here(PyObject *self, PyObject *ignored)
-{
-    s_checks++;
-    s_failures += !walk_agrees();
-    Py_RETURN_NONE;
-}
-
-static PyMethodDef s_check_def = {"check", check_here, METH_NOARGS, NULL};
-
-static const char s_check_program[] = "def plain(n):\n"
-                                      "    return plain(n - 1) if n else check()\n"
-                                      "def generator():\n"
-                                      "    for _ in range(2):\n"
-                                      "        yield check()\n"
-                                      "class Made:\n"
-                                      "    def __init__(self):\n"
-                                      "        check()\n"
-                                      "    def __iter__(self):\n"
-                                      "        yield from generator()\n"
-                                      "plain(0)\n"
-                                      "plain(20)\n"
-                                      "list(generator())\n"
-                                      "[check() for _ in range(2)]\n"
-                                      "sorted([2, 1], key=lambda v: check() or v)\n"
-                                      "for _ in range(20):\n"
-                                      "    list(Made())\n"
-                                      "exec('check()')\n";
-enum { CHECKS_EXPECTED = 2 + 2 + 2 + 2 + 60 + 1 };
-
-static bool
-run_check_program(void)
-{
-    PyObject *globals = PyDict_New();
-    PyObject *check = PyCFunction_New(&s_check_def, NULL);
-    PyObject *result = NULL;
-    if (globals != NULL && check != NULL &&
-        PyDict_SetItemString(globals, "check", check) == 0 &&
-        PyDict_SetItemString(globals, "__builtins__", PyEval_GetBuiltins()) == 0) {
-        result = PyRun_String(s_check_program, Py_file_input, globals, globals);
-    }
-    Py_XDECREF(globals);
-    Py_XDECREF(check);
-    if (result == NULL) {
-        PyErr_Clear();
-        return false;
-    }
-    Py_DECREF(result);
-    return true;
-}
-
-bool
-mp_frames_init(char *why, size_t room)
-{
-    static bool s_proved;
-    if (s_proved) {
-        return true;
-    }
-    make_factors();
-    if (!mp_frame_layout_check(why, room)) {
-        return false;
-    }
-    s_checks = s_failures = 0;
-    if (!run_check_program() || s_failures > 0 || s_checks != CHECKS_EXPECTED) {
-        PyOS_snprintf(why, room, "the walk of Python's frames was wrong in %d of %d stacks",
-                      s_failures, s_checks);
-        return false;
-    }
-    s_proved = true;
-    return true;
 }

@@ -35,7 +35,8 @@ const void *mp_frames_innermost(void);
 
 /* The code object of torch.nn.Module.__call__ (borrowed; the caller keeps it alive until
  * the next call of this function), or NULL: its frames' first local is the module, and
- * stacks that differ only in it are different stacks. GIL held. */
+ * stacks that differ only in it are different stacks. A code whose first argument is kept
+ * in a cell counts as NULL. GIL held. */
 void mp_frames_set_module_call(void *code);
 
 /* Where a (code id, instruction offset) of a captured stack lies. GIL held; recording has
@@ -56,5 +57,8 @@ bool mp_code_describe(uint32_t code_id, uint32_t instruction, mp_code_line *out)
 #define MP_PARKED_LIMIT 200000
 bool mp_code_watch_start(char *why, size_t room);
 void mp_code_watch_stop(void);
+
+/* For tests: another limit than MP_PARKED_LIMIT from now on. */
+void mp_code_watch_limit(size_t parked);
 
 #endif

@@ -80,7 +80,8 @@ static PyObject *
 recording_table(RecordingObject *self, PyObject *name)
 {
     if (!PyUnicode_Check(name)) {
-        PyErr_Format(PyExc_TypeError, "name must be str, not %.100s", Py_TYPE(name)->tp_name);
+        PyErr_Format(PyExc_TypeError, "name must be str, not %.100s",
+                     Py_TYPE(name)->tp_name);
         return NULL;
     }
     const char *text = PyUnicode_AsUTF8(name);
@@ -195,13 +196,14 @@ complete(mp_recording *recording, bool analyse)
 static PyObject *
 recording_from_tables(PyObject *Py_UNUSED(none), PyObject *args, PyObject *kwargs)
 {
-    static char *s_keywords[] = {"tables", "start_ns", "window_start_ns", "stop_ns",
-                                 "analyse", NULL};
+    static char *s_keywords[] = {"tables",  "start_ns", "window_start_ns",
+                                 "stop_ns", "analyse",  NULL};
     PyObject *tables;
     long long start_ns, window_start_ns, stop_ns;
     int analyse = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$LLLp:from_tables", s_keywords, &tables,
-                                     &start_ns, &window_start_ns, &stop_ns, &analyse)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$LLLp:from_tables", s_keywords,
+                                     &tables, &start_ns, &window_start_ns, &stop_ns,
+                                     &analyse)) {
         return NULL;
     }
     mp_recording *recording = mp_recording_new();
@@ -235,7 +237,8 @@ static PyGetSetDef recording_getset[] = {
     {"window_start_ns", (getter)recording_window_start, NULL,
      PyDoc_STR("What was asked to be seen begins."), NULL},
     {"stop_ns", (getter)recording_stop, NULL, PyDoc_STR("Collection ended."), NULL},
-    {"table_names", (getter)recording_table_names, NULL, PyDoc_STR("Names for table()."), NULL},
+    {"table_names", (getter)recording_table_names, NULL, PyDoc_STR("Names for table()."),
+     NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -250,7 +253,8 @@ static PyType_Slot recording_slots[] = {
 static PyType_Spec recording_spec = {
     .name = "memprof._core.Recording",
     .basicsize = sizeof(RecordingObject),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .flags =
+        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
     .slots = recording_slots,
 };
 

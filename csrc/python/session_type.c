@@ -171,6 +171,15 @@ session_end_step(SessionObject *self, PyObject *ignored)
 }
 
 static PyObject *
+session_drop_open_step(SessionObject *self, PyObject *ignored)
+{
+    if (self->active && !self->stopping) {
+        mp_session_drop_open_step();
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *
 session_clock(SessionObject *self, PyObject *ignored)
 {
     return PyLong_FromUnsignedLongLong(mp_clock_ticks());
@@ -426,6 +435,7 @@ static PyMethodDef session_methods[] = {
     METHOD(begin_window, METH_NOARGS, "What came before is warm-up."),
     METHOD(mark_step, METH_O, "Step `number` begins on the calling thread."),
     METHOD(end_step, METH_NOARGS, "The current step ends; none begins."),
+    METHOD(drop_open_step, METH_NOARGS, "The step open at stop() is not shown."),
     METHOD(clock, METH_NOARGS, "The recorder's clock, in ticks, for add_span()."),
     METHOD(add_span, METH_VARARGS, "add_span(name, kind, object_id, start_ticks): ends now."),
     METHOD(set_baseline, METH_O, "Blocks live at start: rows of the table baseline."),

@@ -13,11 +13,11 @@ typedef struct checker {
     size_t strings, stacks, shapes, frames, modules, threads, operators;
 } checker;
 
-#define CHECK(condition, rule)                                                           \
-    do {                                                                                 \
-        if (MP_UNLIKELY(!(condition))) {                                                 \
-            return rule;                                                                 \
-        }                                                                                \
+#define CHECK(condition, rule)                                                             \
+    do {                                                                                   \
+        if (MP_UNLIKELY(!(condition))) {                                                   \
+            return rule;                                                                   \
+        }                                                                                  \
     } while (0)
 
 /* Ids that count from 1, with 0 for none. */
@@ -71,7 +71,8 @@ check_frames(const checker *self)
     const mp_frame *rows = MP_ROWS(self->recording, FRAMES, mp_frame);
     for (size_t i = 0; i < self->frames; i++) {
         CHECK(is_row(rows[i].file_id, self->strings), "frames: file_id is no string");
-        CHECK(is_row(rows[i].function_id, self->strings), "frames: function_id is no string");
+        CHECK(is_row(rows[i].function_id, self->strings),
+              "frames: function_id is no string");
     }
     return NULL;
 }
@@ -177,13 +178,15 @@ check_operators(const checker *self)
         CHECK(row->start_ns <= row->end_ns, "operators: end_ns lies before start_ns");
         CHECK(row->scope < MP_SCOPE_LIMIT, "operators: scope is unknown");
         CHECK(is_row(row->name_id, self->strings), "operators: name_id is no string");
-        CHECK(is_row(row->overload_id, self->strings), "operators: overload_id is no string");
+        CHECK(is_row(row->overload_id, self->strings),
+              "operators: overload_id is no string");
         /* Upwards only: so a walk over parents ends. */
         CHECK(row->parent_id <= i, "operators: parent_id is no earlier operator");
         CHECK(is_id(row->thread, self->threads), "operators: thread is no thread");
         CHECK(is_row(row->stack_id, self->stacks), "operators: stack_id is no stack");
         CHECK(is_row(row->shapes_id, self->shapes), "operators: shapes_id is no shape");
-        CHECK(is_id(row->forward_id, self->operators), "operators: forward_id is no operator");
+        CHECK(is_id(row->forward_id, self->operators),
+              "operators: forward_id is no operator");
     }
     return NULL;
 }
@@ -239,7 +242,8 @@ check_blocks(const checker *self)
               "blocks: death_ns lies before birth_ns");
         CHECK(row->bytes >= 0, "blocks: bytes must not be negative");
         CHECK(is_id(row->thread, self->threads), "blocks: thread is no thread");
-        CHECK(is_id(row->operator_id, self->operators), "blocks: operator_id is no operator");
+        CHECK(is_id(row->operator_id, self->operators),
+              "blocks: operator_id is no operator");
         CHECK(is_row(row->stack_id, self->stacks), "blocks: stack_id is no stack");
         CHECK(is_id(row->module_id, self->modules), "blocks: module_id is no module");
         CHECK(row->category < MP_CATEGORY_COUNT, "blocks: category is unknown");
@@ -269,9 +273,9 @@ mp_status
 mp_recording_check(const mp_recording *recording, const char **what)
 {
     static const char *(*const s_checks[])(const checker *) = {
-        check_times,  check_strings,   check_shapes,      check_frames, check_modules,
-        check_stacks, check_threads,   check_operators,   check_steps,  check_spans,
-        check_blocks, check_baseline,  check_allocations,
+        check_times,  check_strings,  check_shapes,      check_frames, check_modules,
+        check_stacks, check_threads,  check_operators,   check_steps,  check_spans,
+        check_blocks, check_baseline, check_allocations,
     };
     checker self = {
         .recording = recording,

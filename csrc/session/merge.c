@@ -340,6 +340,7 @@ close_steps(merger *self)
         steps[i].end_ns = steps[i + 1].start_ns;
     }
     size_t kept = 0;
+    count -= count > 0 && self->window->drop_open_step;
     for (size_t i = 0; i < count; i++) {
         bool in_window = steps[i].start_ns >= self->recording->window_start_ns;
         if (steps[i].number >= 0 && in_window && steps[i].end_ns > steps[i].start_ns) {

@@ -3,6 +3,7 @@
 #ifndef MP_SESSION_MERGE_H
 #define MP_SESSION_MERGE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/clock.h"
@@ -16,6 +17,7 @@ typedef struct mp_merge_window {
     uint64_t stop_ticks;
     uint64_t keep_after;   /* ring: older events are incomplete and left out; 0 all */
     uint64_t keep_before;  /* limit: later ones likewise; 0 all */
+    bool drop_open_step;   /* a step that no later mark ended is no step */
 } mp_merge_window;
 
 /* Fills gathered->recording. In ring mode the window begins at the first step after

@@ -26,6 +26,7 @@ static struct {
     mp_clock_pair start;
     mp_clock_pair stop;
     uint64_t window_ticks;
+    bool drop_open_step;
     mp_gathered gathered;
     mp_baseline *baseline;
     size_t baseline_count;
@@ -173,6 +174,7 @@ mp_session_start(const mp_session_options *options)
     s_session.report = (mp_session_report){.stacks_on = stacks};
     s_session.open = true;
     s_session.stopped = false;
+    s_session.drop_open_step = false;
     s_session.start = mp_clock_pair_now();
     s_session.window_ticks = s_session.start.ticks;
     mp_recorder_start();
@@ -210,6 +212,12 @@ mp_session_mark_step(int64_t number)
         event->ticks = mp_clock_ticks();
     }
     mp_log_leave(log);
+}
+
+void
+mp_session_drop_open_step(void)
+{
+    s_session.drop_open_step = true;
 }
 
 static uint32_t
@@ -388,6 +396,7 @@ mp_session_assemble(mp_recording **out)
         .stop_ticks = s_session.stop.ticks,
         .keep_after = mp_load_relaxed(&g_recorder.overwritten_ticks),
         .keep_before = mp_load_relaxed(&g_recorder.limit_ticks),
+        .drop_open_step = s_session.drop_open_step,
     };
     /* The rate comes from the whole process, the origin from this session: a step of the
      * realtime clock since then shifts nothing inside the recording. */

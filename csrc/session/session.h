@@ -55,6 +55,10 @@ void mp_session_begin_window(void);
 /* Step `number` begins on the calling thread; a negative number only ends the one before. */
 void mp_session_mark_step(int64_t number);
 
+/* At stop, the step that is then open is not shown: what follows the last optimizer step
+ * of a program is no step. */
+void mp_session_drop_open_step(void);
+
 /* A finished range of the calling thread. */
 void mp_session_add_span(const char *name, size_t length, uint32_t kind, uint32_t object_id,
                          uint64_t start_ticks, uint64_t end_ticks);

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from memprof.report import coverage
-from memprof.report.units import count, fit, percent, seconds, short_path, size
+from memprof.report.units import count, fit, fit_end, percent, seconds, short_path, size
 
 if TYPE_CHECKING:
     from memprof._grouping import Group
@@ -78,7 +78,7 @@ def _device(recording: "Recording", device: str) -> Iterator[_Line]:
     peak = recording.peak(device)
     yield [("", "")]
     yield [
-        (f"{device} peak ", "bold"),
+        (f"{'CPU' if device == 'cpu' else device} peak ", "bold"),
         (size(peak.allocated_bytes), "bold yellow"),
         (f"  {_when(recording, peak)}", ""),
     ]
@@ -86,7 +86,10 @@ def _device(recording: "Recording", device: str) -> Iterator[_Line]:
         unused = size(peak.reserved_bytes - peak.allocated_bytes)
         yield [(f"  the allocator held {size(peak.reserved_bytes)}, {unused} of it unused", "")]
     total = peak.allocated_bytes
-    lines = [group._replace(name=_line_name(group.name)) for group in recording.by("line", peak)]
+    lines = [
+        group._replace(name=fit_end(_line_name(group.name), _NAME_WIDTH - 1))
+        for group in recording.by("line", peak)
+    ]
     yield from _table("lines that allocated it", lines, _LINES, total)
     modules = recording.by("module", peak)
     if any(group.name != _NO_MODULE for group in modules):
@@ -171,7 +174,7 @@ def _growth(recording: "Recording") -> Iterator[_Line]:
         yield [
             (f"  {size(site.bytes_per_step)} a step", "bold red"),
             (f" since step {site.first_step}: ", ""),
-            (site.where, "cyan"),
+            (fit_end(site.where, _NAME_WIDTH), "cyan"),
         ]
         where = "" if site.device == "cpu" else f" on {site.device}"
         blocks = count(site.survivors, "block")

@@ -57,9 +57,14 @@ def _below(path: str, folder: str) -> str | None:
 
 
 def fit(text: str, width: int) -> str:
-    """Cut in the middle: the end of a path and its line number say most."""
+    """Cut in the middle."""
     if len(text) <= width:
         return text
     kept = width - 3
-    head = kept // 3
+    head = kept // 2
     return text[:head] + "..." + text[len(text) - (kept - head) :]
+
+
+def fit_end(text: str, width: int) -> str:
+    """Cut at the front: the end of a path and its line number say most."""
+    return text if len(text) <= width else "..." + text[3 - width :]
