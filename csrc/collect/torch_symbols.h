@@ -105,6 +105,6 @@ typedef struct mp_torch_layout {
 
 extern mp_torch_layout g_torch_layout;
 
-#define MP_READ(type, base, offset) (*(const type *)((const char *)(base) + (offset)))
+#define MP_READ(type, base, offset) (*(type const *)((const char *)(base) + (offset)))
 
 #endif

@@ -5,8 +5,9 @@
 #include "output/trace_writer.h"
 #include "record/event.h"
 
-/* A quarter of a year, as Kineto does: what remains fits a double with three decimals. */
-#define BASE_STEP_NS (7889238ll * 1000000000ll)
+/* Times in the file count from the whole second before the window, so that microseconds
+ * with three decimals keep their precision in a reader's floating-point numbers. */
+#define BASE_STEP_NS 1000000000ll
 
 enum { STACK_FRAMES_TOLD = 48 };
 

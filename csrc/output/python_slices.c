@@ -38,7 +38,7 @@ typedef struct builder {
 static mp_status
 close_from(builder *self, open_stack *open, uint32_t thread, uint32_t depth, int64_t at)
 {
-    int64_t end = open->last_ns < at ? open->last_ns : at;
+    int64_t end = open->last_ns < at ? open->last_ns : at - MP_SLICE_GAP_NS;
     while (open->depth > depth) {
         const open_function *function = &open->functions[--open->depth];
         if (end > function->start_ns) {

@@ -33,7 +33,7 @@ add_steps(const mp_recording *recording, mp_slice_list *list)
     const mp_step *steps = MP_ROWS(recording, STEPS, mp_step);
     for (size_t i = 0; i < MP_COUNT(recording, STEPS); i++) {
         MP_TRY(mp_slices_add(list, &(mp_slice){.start_ns = steps[i].start_ns,
-                                               .end_ns = steps[i].end_ns,
+                                               .end_ns = steps[i].end_ns - MP_SLICE_GAP_NS,
                                                .thread = steps[i].thread,
                                                .kind = MP_SLICE_STEP,
                                                .row = (uint32_t)i}));
@@ -91,7 +91,9 @@ in_order(const void *left, const void *right)
     return order != 0 ? order : compare(a->row, b->row);
 }
 
-/* One pass with the open slices on a stack: a child ends with its parent at the latest. */
+/* One pass with the open slices on a stack: a child ends a nanosecond before its parent at
+ * the latest. Readers add start and duration as floating-point numbers, so that equal ends
+ * may come out as an overlap. */
 static void
 nest(mp_slice_list *list, size_t *dropped)
 {
@@ -111,8 +113,11 @@ nest(mp_slice_list *list, size_t *dropped)
             ++*dropped;
             continue;
         }
-        if (depth > 0 && slice.end_ns > list->items[open[depth - 1]].end_ns) {
-            slice.end_ns = list->items[open[depth - 1]].end_ns;
+        if (depth > 0 && slice.end_ns >= list->items[open[depth - 1]].end_ns) {
+            slice.end_ns = list->items[open[depth - 1]].end_ns - 1;
+        }
+        if (slice.end_ns < slice.start_ns) {
+            slice.end_ns = slice.start_ns;
         }
         slice.parent = 0;
         for (size_t d = depth; slice.kind == MP_SLICE_PYTHON && d-- > 0;) {

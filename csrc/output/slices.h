@@ -12,6 +12,7 @@
 #include "record/recording.h"
 
 #define MP_SLICE_DEPTH 512
+#define MP_SLICE_GAP_NS 2 /* between neighbours that we cut ourselves */
 
 /* In the order of nesting where times are equal. */
 typedef enum mp_slice_kind {

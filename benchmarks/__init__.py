@@ -1,0 +1,1 @@
+"""What memprof costs, beside torch.profiler, measured interleaved in one run."""
