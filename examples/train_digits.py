@@ -38,10 +38,15 @@ def load_data() -> tuple[TensorDataset, TensorDataset]:
     labels = torch.tensor(digits.target)
     order = torch.randperm(len(images))
     train, test = order[:1400], order[1400:]
-    return TensorDataset(images[train], labels[train]), TensorDataset(images[test], labels[test])
+    return (
+        TensorDataset(images[train], labels[train]),
+        TensorDataset(images[test], labels[test]),
+    )
 
 
-def train_epoch(model: nn.Module, loader: DataLoader, optimizer: torch.optim.Optimizer) -> float:
+def train_epoch(
+    model: nn.Module, loader: DataLoader, optimizer: torch.optim.Optimizer
+) -> float:
     model.train()
     total = 0.0
     for images, labels in loader:

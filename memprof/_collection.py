@@ -52,7 +52,7 @@ class Collection:
         ring: bool = False,
         auto_steps: bool = False,
     ) -> None:
-        self._options = {
+        self._options: dict[str, Any] = {
             "stacks": stacks,
             "operators": operators,
             "shapes": shapes,

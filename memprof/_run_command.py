@@ -276,7 +276,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     files.add_argument("--quiet", action="store_true", help="do not name the files written")
     parser.add_argument("target", metavar="SCRIPT", help="the program: a path, or a module")
     parser.add_argument(
-        "arguments", metavar="ARGS", nargs=argparse.REMAINDER, help="the program's own arguments"
+        "arguments",
+        metavar="ARGS",
+        nargs=argparse.REMAINDER,
+        help="the program's own arguments",
     )
 
 

@@ -32,6 +32,7 @@ def run(folder, *arguments, code: str = TRAINING):
         cwd=folder,
         capture_output=True,
         text=True,
+        check=False,
         timeout=120,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )

@@ -19,6 +19,7 @@ def run(folder: Path, *arguments):
         cwd=folder,
         capture_output=True,
         text=True,
+        check=False,
         timeout=300,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )

@@ -199,11 +199,11 @@ def test_mapped_files_and_shared_memory(tmp_path):
 def test_failed_allocation_is_reported():
     def program():
         with pytest.raises(RuntimeError):
-            torch.empty(1 << 46, dtype=torch.uint8)
+            torch.empty(1 << 56, dtype=torch.uint8)
 
     recording, _ = record(program)
     failures = recording.allocations[recording.allocations["kind"] == 3]
-    assert failures["bytes"].tolist() == [1 << 46]
+    assert failures["bytes"].tolist() == [1 << 56]
     assert alive(recording) == {}
 
 

@@ -103,7 +103,8 @@ stack_tuple(const uint64_t *words)
         PyList_SET_ITEM(list, i, frame);
     }
     bool truncated = (words[0] >> 32 & MP_STACK_TRUNCATED) != 0;
-    return list == NULL ? NULL : Py_BuildValue("(NO)", list, truncated ? Py_True : Py_False);
+    return list == NULL ? NULL
+                        : Py_BuildValue("(NO)", list, truncated ? Py_True : Py_False);
 }
 
 static PyObject *
@@ -180,18 +181,18 @@ describe_id(PyObject *self, PyObject *number)
     return stack_tuple(mp_intern_words(&t_log->stacks, (uint32_t)id, &count));
 }
 
-/* ---- a thread that Python does not know ---- */
+/* ---- a thread that Python did not start ---- */
 
-typedef struct stateless {
+typedef struct foreign_thread {
+    bool with_state;
     bool entered;
     uint32_t stack;
     const void *innermost;
-} stateless;
+} foreign_thread;
 
-static void *
-stateless_main(void *argument)
+static void
+capture_foreign(foreign_thread *seen)
 {
-    stateless *seen = argument;
     mp_thread_log *log = mp_log_enter();
     if (log != NULL) {
         seen->entered = true;
@@ -199,20 +200,33 @@ stateless_main(void *argument)
         seen->innermost = mp_frames_innermost();
         mp_log_leave(log);
     }
+}
+
+static void *
+foreign_main(void *argument)
+{
+    foreign_thread *seen = argument;
+    if (seen->with_state) {
+        PyGILState_STATE state = PyGILState_Ensure();
+        capture_foreign(seen);
+        PyGILState_Release(state);
+    } else {
+        capture_foreign(seen);
+    }
     return NULL;
 }
 
 static PyObject *
-capture_stateless(PyObject *self, PyObject *ignored)
+capture_in_foreign_thread(PyObject *self, PyObject *with_state)
 {
     if (!frames_ready() || !recorder_enter()) {
         return NULL;
     }
-    stateless seen = {0};
+    foreign_thread seen = {.with_state = with_state == Py_True};
     pthread_t thread;
     int error;
     Py_BEGIN_ALLOW_THREADS
-    error = pthread_create(&thread, NULL, stateless_main, &seen);
+    error = pthread_create(&thread, NULL, foreign_main, &seen);
     if (error == 0) {
         pthread_join(thread, NULL);
     }
@@ -239,7 +253,8 @@ time_captures(mp_thread_log *log, long rounds, uint32_t *id)
         MP_COMPILER_BARRIER();
     }
     clock_gettime(CLOCK_MONOTONIC, &to);
-    double ns = (double)(to.tv_sec - from.tv_sec) * 1e9 + (double)(to.tv_nsec - from.tv_nsec);
+    double ns =
+        (double)(to.tv_sec - from.tv_sec) * 1e9 + (double)(to.tv_nsec - from.tv_nsec);
     return ns / (double)rounds;
 }
 
@@ -313,9 +328,10 @@ static PyMethodDef frame_functions[] = {
      "[(index of the frame, address, class)] of the caller, innermost first."},
     {"_capture_id", capture_id, METH_NOARGS,
      "The caller's stack in its thread's log while a session records."},
-    {"_describe_id", describe_id, METH_O, "As _capture_stack(), of a number of _capture_id()."},
-    {"_capture_stateless", capture_stateless, METH_NOARGS,
-     "(stack, has innermost frame) of a thread that Python does not know."},
+    {"_describe_id", describe_id, METH_O,
+     "As _capture_stack(), of a number of _capture_id()."},
+    {"_capture_foreign", capture_in_foreign_thread, METH_O,
+     "(stack, has innermost frame) of a thread in C, with a thread state or without."},
     {"_capture_cost", capture_cost, METH_O,
      "(ns of one warm capture of the caller over so many rounds, depth)."},
     {"_set_module_call", set_module_call, METH_O,

@@ -10,7 +10,8 @@
 enum { WORD_VERSION = 1, WORD_FREE_THREADED = 2 };
 
 typedef struct table_places {
-    int minor, current_frame, previous, executable, instruction, locals, owner, code_adaptive;
+    int minor, current_frame, previous, executable, instruction, locals, owner,
+        code_adaptive;
 } table_places;
 
 static const table_places s_places[] = {
@@ -22,7 +23,8 @@ static bool
 table_agrees(const uint64_t *table, const table_places *at)
 {
     return table[at->current_frame] == offsetof(PyThreadState, current_frame) &&
-           table[at->previous] == MP_FRAME_PREVIOUS && table[at->executable] == MP_FRAME_CODE &&
+           table[at->previous] == MP_FRAME_PREVIOUS &&
+           table[at->executable] == MP_FRAME_CODE &&
            table[at->instruction] == MP_FRAME_INSTRUCTION &&
            table[at->locals] == MP_FRAME_LOCALS && table[at->owner] == MP_FRAME_OWNER &&
            table[at->code_adaptive] == offsetof(PyCodeObject, co_code_adaptive);
@@ -46,7 +48,8 @@ mp_frame_layout_check(char *why, size_t room)
             if (table_agrees(table, &s_places[i])) {
                 return true;
             }
-            snprintf(why, room, "frames of this Python 3.%d lie elsewhere than known", minor);
+            snprintf(why, room, "frames of this Python 3.%d lie elsewhere than known",
+                     minor);
             return false;
         }
     }

@@ -24,7 +24,8 @@
 
 #include "base/compiler.h"
 
-#define MP_FRAME_READ(type, frame, offset) (*(type *)((char *)(uintptr_t)(frame) + (offset)))
+#define MP_FRAME_READ(type, frame, offset)                                                 \
+    (*(type *)((char *)(uintptr_t)(frame) + (offset)))
 
 #if PY_VERSION_HEX < 0x030B0000
 enum { MP_FRAME_LOCALS = offsetof(PyFrameObject, f_localsplus) };

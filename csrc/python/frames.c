@@ -182,7 +182,8 @@ add_stack(mp_thread_log *log, uint64_t fingerprint, const char *frame)
     }
     uint64_t words[1 + 2 * KEPT];
     uint32_t count = write_words(&stack, words);
-    uint32_t id = mp_intern_add(&log->stacks, &g_recorder.budget, fingerprint, words, count);
+    uint32_t id =
+        mp_intern_add(&log->stacks, &g_recorder.budget, fingerprint, words, count);
     log->lost[MP_LOSS_STACK] += id == 0;
     return id;
 }

@@ -15,7 +15,7 @@ _UNNAMED_SHARE = 0.02  # of the peak; less without a line is not worth a sentenc
 
 _LOSSES = {
     "events_at_limit": "events after the memory limit are missing: raise max_memory"
-    " (--max-memory), or keep the last steps with at_limit=\"ring\" (--at-limit ring)",
+    ' (--max-memory), or keep the last steps with at_limit="ring" (--at-limit ring)',
     "events_overwritten": "older events made room for newer ones, as asked for; a larger"
     " max_memory keeps more steps",
     "events_reentrant": "events were raised inside a hook of the same thread and left out",

@@ -24,9 +24,7 @@ def to_dict(recording: "Recording") -> dict[str, Any]:
         "growth_steps_missing": recording.growth_steps_missing,
         "not_known": coverage.gaps(recording),
         "coverage": recording.coverage,
-        "header": {
-            key: value for key, value in recording.header.items() if key != "coverage"
-        },
+        "header": {key: value for key, value in recording.header.items() if key != "coverage"},
     }
 
 

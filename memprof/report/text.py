@@ -41,7 +41,11 @@ def summary(recording: "Recording", color: bool | None = None) -> str:
         lines += _device(recording, device)
     lines += _growth(recording)
     lines += _unknown(recording)
-    return _paint(lines) if (wants_color(sys.stdout) if color is None else color) else _plain(lines)
+    return (
+        _paint(lines)
+        if (wants_color(sys.stdout) if color is None else color)
+        else _plain(lines)
+    )
 
 
 def wants_color(stream: IO[str]) -> bool:
