@@ -16,6 +16,9 @@ _SCOPE_FUNCTION, _SCOPE_BACKWARD = 0, 1
 _ENGINE_WRAPPER = "autograd::engine::evaluate_function"
 
 
+BEFORE = "(before the recording)"  # the name of blocks that were live at its start
+
+
 class Group(NamedTuple):
     name: str | tuple[str, ...]
     bytes: int
@@ -62,7 +65,11 @@ def _codes_and_names(
     places = np.array(
         [names.setdefault(text, len(names)) for text in name_of(recording, ids)], np.int64
     )
-    return places[inverse.reshape(len(blocks))], list(names)
+    codes = places[inverse.reshape(len(blocks))]
+    older = (blocks["preexisting"] == 1) & (blocks["birth_ns"] < recording.start_ns)
+    if older.any():  # whoever made these was not watched
+        codes = np.where(older, names.setdefault(BEFORE, len(names)), codes)
+    return codes, list(names)
 
 
 def _line_names(recording: "Recording", ids: np.ndarray[Any, Any]) -> list[str]:

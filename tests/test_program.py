@@ -131,6 +131,7 @@ def test_what_cannot_be_opened_or_found(tmp_path):
 
 
 def test_ctrl_c_keeps_what_was_recorded(tmp_path):
+    pytest.importorskip("torch")
     script = write(
         tmp_path,
         "script.py",

@@ -3,7 +3,7 @@
 #include "collect/torch_symbols.h"
 
 enum {
-    WORD_LIMIT = 192, /* words kept of one operator's inputs */
+    WORD_LIMIT = 2048, /* words kept of one operator's inputs */
     IVALUE_BYTES = 16,
     TAG_TENSOR = 1,
     LIST_BEGIN = 16, /* c10::detail::ListImpl: std::vector<IValue> after the refcounts */

@@ -3,12 +3,13 @@
 #include <stdlib.h>
 
 enum { DEPTH_LIMIT = 256 }; /* frames of a stack, counted from the outermost */
+enum { NEVER_SEEN_AGAIN = MP_SLICE_KIND_COUNT }; /* kind of a slice without length */
 
 typedef struct open_function {
     uint64_t key; /* function, or module instance */
     uint32_t frame;
     uint32_t module;
-    int64_t start_ns;
+    size_t slice; /* index in the list */
 } open_function;
 
 /* One thread's state while its events pass by. */
@@ -29,28 +30,26 @@ typedef struct sample {
 typedef struct builder {
     const mp_recording *recording;
     mp_slice_list *list;
-    sample *samples;
-    size_t sample_count;
-    int64_t *borders; /* starts and ends of steps, ascending */
+    open_stack **threads; /* by thread id, made at first use */
+    int64_t *borders;     /* starts and ends of steps, ascending */
     size_t border_count;
 } builder;
 
-static mp_status
-close_from(builder *self, open_stack *open, uint32_t thread, uint32_t depth, int64_t at)
+/* Each function ends a nanosecond after the one inside it, so that the operators within
+ * keep the lengths that were measured when slices are nested. */
+static void
+close_from(builder *self, open_stack *open, uint32_t depth, int64_t at)
 {
-    int64_t end = open->last_ns < at ? open->last_ns : at - MP_SLICE_GAP_NS;
     while (open->depth > depth) {
         const open_function *function = &open->functions[--open->depth];
-        if (end > function->start_ns) {
-            MP_TRY(mp_slices_add(self->list, &(mp_slice){.start_ns = function->start_ns,
-                                                         .end_ns = end,
-                                                         .thread = thread,
-                                                         .kind = MP_SLICE_PYTHON,
-                                                         .row = function->frame,
-                                                         .module = function->module}));
+        mp_slice *slice = &self->list->items[function->slice];
+        int64_t end = open->last_ns + 1;
+        open->last_ns = end;
+        slice->end_ns = end < at ? end : at;
+        if (slice->end_ns <= slice->start_ns) {
+            slice->kind = NEVER_SEEN_AGAIN;
         }
     }
-    return MP_OK;
 }
 
 /* The functions of a stack, outermost first; returns how many. Module calls are matched
@@ -64,7 +63,6 @@ list_functions(const mp_recording *recording, uint32_t stack_id, open_function *
     const mp_module *modules = MP_ROWS(recording, MODULES, mp_module);
     uint32_t module = stack->module_id;
     uint32_t skipped = stack->depth > DEPTH_LIMIT ? stack->depth - DEPTH_LIMIT : 0;
-    uint32_t depth = stack->depth - skipped;
     for (uint32_t i = 0; i < stack->depth; i++) {
         const mp_frame *frame = &frames[rows[i]];
         uint32_t own = 0;
@@ -81,85 +79,83 @@ list_functions(const mp_recording *recording, uint32_t stack_id, open_function *
             };
         }
     }
-    return depth;
+    return stack->depth - skipped;
 }
 
 static mp_status
-take_sample(builder *self, open_stack *open, const sample *event)
+show_stack(builder *self, open_stack *open, const sample *event)
 {
+    open_function functions[DEPTH_LIMIT];
+    uint32_t depth = list_functions(self->recording, event->stack_id, functions);
+    uint32_t common = 0;
+    while (common < depth && common < open->depth &&
+           functions[common].key == open->functions[common].key) {
+        common++;
+    }
+    int64_t last_ns = open->last_ns;
+    close_from(self, open, common, event->start_ns);
+    open->last_ns = last_ns;
+    for (uint32_t d = common; d < depth; d++) {
+        open->functions[d] = functions[d];
+        open->functions[d].slice = self->list->count;
+        MP_TRY(mp_slices_add(self->list, &(mp_slice){.start_ns = event->start_ns,
+                                                     .thread = event->thread,
+                                                     .kind = MP_SLICE_PYTHON,
+                                                     .row = functions[d].frame,
+                                                     .module = functions[d].module}));
+    }
+    open->depth = depth;
+    open->stack_id = event->stack_id;
+    return MP_OK;
+}
+
+static mp_status
+take_sample(builder *self, const sample *event)
+{
+    const mp_recording *recording = self->recording;
+    if (event->stack_id == 0 || event->start_ns < recording->window_start_ns ||
+        event->start_ns > recording->stop_ns) {
+        return MP_OK;
+    }
+    open_stack *open = self->threads[event->thread];
+    if (open == NULL) {
+        open = self->threads[event->thread] = calloc(1, sizeof(*open));
+        if (open == NULL) {
+            return MP_NO_MEMORY;
+        }
+    }
     while (open->next_border < self->border_count &&
            self->borders[open->next_border] <= event->start_ns) {
-        MP_TRY(close_from(self, open, event->thread, 0, self->borders[open->next_border]));
+        close_from(self, open, 0, self->borders[open->next_border++]);
         open->stack_id = 0;
-        open->next_border++;
     }
     if (event->stack_id != open->stack_id || open->depth == 0) {
-        open_function functions[DEPTH_LIMIT];
-        uint32_t depth = list_functions(self->recording, event->stack_id, functions);
-        uint32_t common = 0;
-        while (common < depth && common < open->depth &&
-               functions[common].key == open->functions[common].key) {
-            common++;
-        }
-        MP_TRY(close_from(self, open, event->thread, common, event->start_ns));
-        for (uint32_t d = common; d < depth; d++) {
-            functions[d].start_ns = event->start_ns;
-            open->functions[d] = functions[d];
-        }
-        open->depth = depth;
-        open->stack_id = event->stack_id;
+        MP_TRY(show_stack(self, open, event));
     }
     open->last_ns = event->end_ns > open->last_ns ? event->end_ns : open->last_ns;
     return MP_OK;
 }
 
-static int
-by_thread_and_time(const void *left, const void *right)
-{
-    const sample *a = left, *b = right;
-    if (a->thread != b->thread) {
-        return a->thread < b->thread ? -1 : 1;
-    }
-    if (a->start_ns != b->start_ns) {
-        return a->start_ns < b->start_ns ? -1 : 1;
-    }
-    return 0;
-}
-
-static int
-by_value(const void *left, const void *right)
-{
-    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
-    return (a > b) - (a < b);
-}
-
+/* Operators and allocations are in order of time each. */
 static mp_status
-list_samples(builder *self)
+take_samples(builder *self)
 {
-    const mp_recording *recording = self->recording;
-    const mp_operator *operators = MP_ROWS(recording, OPERATORS, mp_operator);
-    const mp_allocation *allocations = MP_ROWS(recording, ALLOCATIONS, mp_allocation);
-    size_t most = MP_COUNT(recording, OPERATORS) + MP_COUNT(recording, ALLOCATIONS);
-    self->samples = malloc((most + 1) * sizeof(*self->samples));
-    if (self->samples == NULL) {
-        return MP_NO_MEMORY;
-    }
-    for (size_t i = 0; i < MP_COUNT(recording, OPERATORS); i++) {
-        if (operators[i].stack_id != 0 && operators[i].start_ns >= recording->window_start_ns) {
-            self->samples[self->sample_count++] =
-                (sample){operators[i].start_ns, operators[i].end_ns, operators[i].thread,
-                         operators[i].stack_id};
+    const mp_operator *operators = MP_ROWS(self->recording, OPERATORS, mp_operator);
+    const mp_allocation *allocations = MP_ROWS(self->recording, ALLOCATIONS, mp_allocation);
+    size_t operator_count = MP_COUNT(self->recording, OPERATORS);
+    size_t allocation_count = MP_COUNT(self->recording, ALLOCATIONS);
+    for (size_t i = 0, j = 0; i < operator_count || j < allocation_count;) {
+        if (j == allocation_count ||
+            (i < operator_count && operators[i].start_ns <= allocations[j].time_ns)) {
+            const mp_operator *row = &operators[i++];
+            MP_TRY(take_sample(self, &(sample){row->start_ns, row->end_ns, row->thread,
+                                               row->stack_id}));
+        } else {
+            const mp_allocation *row = &allocations[j++];
+            MP_TRY(take_sample(
+                self, &(sample){row->time_ns, row->time_ns, row->thread, row->stack_id}));
         }
     }
-    for (size_t i = 0; i < MP_COUNT(recording, ALLOCATIONS); i++) {
-        if (allocations[i].stack_id != 0 &&
-            allocations[i].time_ns >= recording->window_start_ns) {
-            self->samples[self->sample_count++] =
-                (sample){allocations[i].time_ns, allocations[i].time_ns,
-                         allocations[i].thread, allocations[i].stack_id};
-        }
-    }
-    qsort(self->samples, self->sample_count, sizeof(*self->samples), by_thread_and_time);
     return MP_OK;
 }
 
@@ -172,45 +168,41 @@ list_borders(builder *self)
     if (self->borders == NULL) {
         return MP_NO_MEMORY;
     }
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++) { /* steps do not overlap */
         self->borders[self->border_count++] = steps[i].start_ns;
         self->borders[self->border_count++] = steps[i].end_ns;
     }
-    qsort(self->borders, self->border_count, sizeof(*self->borders), by_value);
     return MP_OK;
 }
 
-static mp_status
-build(builder *self)
+static void
+drop_empty(mp_slice_list *list)
 {
-    MP_TRY(list_samples(self));
-    MP_TRY(list_borders(self));
-    open_stack *open = calloc(1, sizeof(*open));
-    if (open == NULL) {
-        return MP_NO_MEMORY;
-    }
-    mp_status status = MP_OK;
-    uint32_t thread = 0;
-    for (size_t i = 0; i < self->sample_count && status == MP_OK; i++) {
-        const sample *event = &self->samples[i];
-        if (event->thread != thread) {
-            status = close_from(self, open, thread, 0, INT64_MAX);
-            *open = (open_stack){0};
-            thread = event->thread;
+    size_t kept = 0;
+    for (size_t i = 0; i < list->count; i++) {
+        if (list->items[i].kind != NEVER_SEEN_AGAIN) {
+            list->items[kept++] = list->items[i];
         }
-        status = status == MP_OK ? take_sample(self, open, event) : status;
     }
-    status = status == MP_OK ? close_from(self, open, thread, 0, INT64_MAX) : status;
-    free(open);
-    return status;
+    list->count = kept;
 }
 
 mp_status
 mp_python_slices_add(const mp_recording *recording, mp_slice_list *list)
 {
     builder self = {.recording = recording, .list = list};
-    mp_status status = build(&self);
-    free(self.samples);
+    size_t threads = MP_COUNT(recording, THREADS) + 1;
+    self.threads = calloc(threads, sizeof(*self.threads));
+    mp_status status = self.threads == NULL ? MP_NO_MEMORY : list_borders(&self);
+    status = status == MP_OK ? take_samples(&self) : status;
+    for (size_t i = 0; self.threads != NULL && i < threads; i++) {
+        if (self.threads[i] != NULL && status == MP_OK) {
+            close_from(&self, self.threads[i], 0, recording->stop_ns);
+        }
+        free(self.threads[i]);
+    }
+    free(self.threads);
     free(self.borders);
+    drop_empty(list);
     return status;
 }

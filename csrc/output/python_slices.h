@@ -9,6 +9,7 @@
 #include "output/slices.h"
 #include "record/recording.h"
 
+/* In order of start, the outer one first. `list` is empty. */
 mp_status mp_python_slices_add(const mp_recording *recording, mp_slice_list *list);
 
 #endif

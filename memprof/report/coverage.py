@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from memprof.report.units import count, percent, size
+from memprof.report.units import count, device_label, percent, size
 
 if TYPE_CHECKING:
     from memprof.recording import Recording
@@ -61,20 +61,21 @@ def _limits(found: dict[str, Any]) -> Iterator[str]:
 
 def _devices(recording: "Recording") -> Iterator[str]:
     for balance in recording.balance():
+        device = device_label(balance.device)
         if not balance.balanced:
             yield (
-                f"{balance.device}: the numbers do not add up: {size(balance.start_bytes)} at"
+                f"{device}: the numbers do not add up: {size(balance.start_bytes)} at"
                 f" the start + {size(balance.allocated_bytes)} allocated -"
                 f" {size(balance.freed_bytes)} freed is not {size(balance.end_bytes)}"
             )
         if balance.unknown_frees:
             blocks = count(balance.unknown_frees, "block")
             yield (
-                f"{balance.device}: {blocks} from before the recording died in it; their sizes"
+                f"{device}: {blocks} from before the recording died in it; their sizes"
                 " are not known and no total holds them"
             )
         elif balance.notes:
-            yield from (f"{balance.device}: {note}" for note in balance.notes)
+            yield from (f"{device}: {note}" for note in balance.notes)
 
 
 def _lines(recording: "Recording") -> Iterator[str]:
@@ -86,6 +87,6 @@ def _lines(recording: "Recording") -> Iterator[str]:
             if group.name == _NO_STACK and group.bytes > _UNNAMED_SHARE * peak.allocated_bytes:
                 share = percent(group.bytes, peak.allocated_bytes)
                 yield (
-                    f"{device}: {size(group.bytes)} of the peak ({share}) have no line: torch"
+                    f"{device_label(device)}: {size(group.bytes)} of the peak ({share}) have no line: torch"
                     " allocated them on threads without Python"
                 )

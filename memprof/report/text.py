@@ -8,7 +8,16 @@ from collections.abc import Iterable, Iterator
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from memprof.report import coverage
-from memprof.report.units import count, fit, fit_end, percent, seconds, short_path, size
+from memprof.report.units import (
+    count,
+    device_label,
+    fit,
+    fit_end,
+    percent,
+    seconds,
+    short_path,
+    size,
+)
 
 if TYPE_CHECKING:
     from memprof._grouping import Group
@@ -64,11 +73,16 @@ def _title(recording: "Recording") -> Iterator[_Line]:
     facts.append(seconds(recording.stop_ns - recording.window_start_ns))
     if program.get("exit_status"):
         facts.append(f"exit status {program['exit_status']}")
-    name = program.get("name")
+    name = program.get("name") or _script(recording)
     yield _heading(f"Memory of {name}" if name else "Memory", ", ".join(facts))
     if not recording.devices():
         yield [("", "")]
         yield [("No allocation was seen.", "bold")]
+
+
+def _script(recording: "Recording") -> str:
+    argv = recording.header.get("environment", {}).get("argv") or [""]
+    return os.path.basename(argv[0])
 
 
 def _devices_by_weight(recording: "Recording") -> list[str]:
@@ -82,7 +96,7 @@ def _device(recording: "Recording", device: str) -> Iterator[_Line]:
     peak = recording.peak(device)
     yield [("", "")]
     yield [
-        (f"{'CPU' if device == 'cpu' else device} peak ", "bold"),
+        (f"{device_label(device)} peak ", "bold"),
         (size(peak.allocated_bytes), "bold yellow"),
         (f"  {_when(recording, peak)}", ""),
     ]

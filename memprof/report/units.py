@@ -33,6 +33,10 @@ def seconds(ns: float) -> str:
     return f"{value:.1f} s" if value >= 1 else f"{value * 1000:.0f} ms"
 
 
+def device_label(name: str) -> str:
+    return "CPU" if name == "cpu" else name
+
+
 def count(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
