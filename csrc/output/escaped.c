@@ -39,7 +39,8 @@ mp_escaped_fini(mp_escaped *escaped)
 static const mp_escaped_text *
 string_text(mp_escaped *escaped, uint32_t id)
 {
-    static const mp_escaped_text s_empty = {"", 0};
+    static char s_nothing[MP_JSON_PADDING];
+    static const mp_escaped_text s_empty = {s_nothing, 0};
     if (id >= escaped->string_count) {
         return &s_empty;
     }
@@ -47,8 +48,9 @@ string_text(mp_escaped *escaped, uint32_t id)
     if (text->bytes == NULL) {
         size_t length;
         const char *bytes = mp_recording_string(escaped->recording, id, &length);
-        text->bytes = malloc(length * MP_JSON_ESCAPE_FACTOR + 1);
+        text->bytes = malloc(length * MP_JSON_ESCAPE_FACTOR + MP_JSON_PADDING);
         if (text->bytes == NULL) {
+            escaped->status = MP_NO_MEMORY;
             return &s_empty;
         }
         text->length = mp_json_escape(text->bytes, bytes, length);
@@ -60,7 +62,7 @@ void
 mp_escaped_string(mp_escaped *escaped, mp_json *json, uint32_t string_id)
 {
     const mp_escaped_text *text = string_text(escaped, string_id);
-    mp_json_bytes(json, text->bytes, text->length);
+    mp_json_padded(json, text->bytes, text->length);
 }
 
 /* Length of one frame's text; writes it where `out` is not NULL. */
@@ -83,14 +85,17 @@ static void
 make_stack(mp_escaped *escaped, const mp_stack *stack, mp_escaped_text *text)
 {
     const mp_frame *frames = MP_ROWS(escaped->recording, FRAMES, mp_frame);
-    const uint32_t *rows = MP_ROWS(escaped->recording, STACK_FRAMES, uint32_t) + stack->offset;
-    uint32_t depth = stack->depth < escaped->stack_depth ? stack->depth : escaped->stack_depth;
+    const uint32_t *rows =
+        MP_ROWS(escaped->recording, STACK_FRAMES, uint32_t) + stack->offset;
+    uint32_t depth =
+        stack->depth < escaped->stack_depth ? stack->depth : escaped->stack_depth;
     size_t length = 0;
     for (uint32_t i = 0; i < depth; i++) {
         length += frame_text(escaped, &frames[rows[i]], NULL) + 1;
     }
-    text->bytes = malloc(length + 1);
+    text->bytes = malloc(length + MP_JSON_PADDING);
     if (text->bytes == NULL) {
+        escaped->status = MP_NO_MEMORY;
         return;
     }
     for (uint32_t i = 0; i < depth; i++) {
@@ -112,6 +117,6 @@ mp_escaped_stack(mp_escaped *escaped, mp_json *json, uint32_t stack_id)
         make_stack(escaped, &MP_ROWS(escaped->recording, STACKS, mp_stack)[stack_id], text);
     }
     if (text->bytes != NULL) {
-        mp_json_bytes(json, text->bytes, text->length);
+        mp_json_padded(json, text->bytes, text->length);
     }
 }

@@ -22,6 +22,7 @@ typedef struct mp_escaped {
     mp_escaped_text *stacks;
     size_t stack_count;
     uint32_t stack_depth; /* frames told of a stack, innermost first */
+    mp_status status;     /* MP_NO_MEMORY once a text could not be made */
 } mp_escaped;
 
 mp_status mp_escaped_init(mp_escaped *escaped, const mp_recording *recording,

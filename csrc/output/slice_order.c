@@ -27,8 +27,9 @@ first_list(const mp_slice_list *lists, const size_t *next)
     size_t first = MP_SLICE_KIND_COUNT;
     for (size_t kind = 0; kind < MP_SLICE_KIND_COUNT; kind++) {
         if (next[kind] < lists[kind].count &&
-            (first == MP_SLICE_KIND_COUNT || lists[kind].items[next[kind]].start_ns <
-                                                 lists[first].items[next[first]].start_ns)) {
+            (first == MP_SLICE_KIND_COUNT ||
+             lists[kind].items[next[kind]].start_ns <
+                 lists[first].items[next[first]].start_ns)) {
             first = kind;
         }
     }
@@ -90,7 +91,8 @@ mp_slices_merge(const mp_slice_list *lists, size_t threads, mp_slice_list *out)
 /* The slices around the current one; entry d is at depth d. */
 typedef struct open_slices {
     int64_t end_ns[MP_SLICE_DEPTH];
-    uint32_t python[MP_SLICE_DEPTH]; /* index + 1 of the innermost Python slice up to here */
+    uint32_t
+        python[MP_SLICE_DEPTH]; /* index + 1 of the innermost Python slice up to here */
     size_t depth;
 } open_slices;
 
@@ -106,7 +108,8 @@ at_least(int64_t value, int64_t limit)
     return value > limit ? value : limit;
 }
 
-/* Who lies in whom: by the slices' own times, but a child never reaches out of its parent. */
+/* Who lies in whom: by the slices' own times, but a child never reaches out of its parent.
+ */
 static size_t
 find_parents(mp_slice_list *list)
 {

@@ -33,7 +33,8 @@ mp_slices_fini(mp_slice_list *list)
 static mp_status
 add(const mp_recording *recording, mp_slice_list *list, mp_slice slice)
 {
-    if (slice.start_ns < recording->window_start_ns || slice.start_ns > recording->stop_ns) {
+    if (slice.start_ns < recording->window_start_ns ||
+        slice.start_ns > recording->stop_ns) {
         return MP_OK;
     }
     if (slice.end_ns > recording->stop_ns) {
@@ -53,11 +54,12 @@ add_steps(const mp_recording *recording, mp_slice_list *list)
             start = recording->window_start_ns;
         }
         if (steps[i].end_ns > start) {
-            MP_TRY(add(recording, list, (mp_slice){.start_ns = start,
-                                                   .end_ns = steps[i].end_ns,
-                                                   .thread = steps[i].thread,
-                                                   .kind = MP_SLICE_STEP,
-                                                   .row = (uint32_t)i}));
+            MP_TRY(add(recording, list,
+                       (mp_slice){.start_ns = start,
+                                  .end_ns = steps[i].end_ns,
+                                  .thread = steps[i].thread,
+                                  .kind = MP_SLICE_STEP,
+                                  .row = (uint32_t)i}));
         }
     }
     return MP_OK;
@@ -90,11 +92,12 @@ add_spans(const mp_recording *recording, mp_slice_list *list)
     }
     for (size_t i = 0; i < MP_COUNT(recording, SPANS) && status == MP_OK; i++) {
         if (spans[i].kind == MP_SPAN_USER || !named[spans[i].name_id]) {
-            status = add(recording, list, (mp_slice){.start_ns = spans[i].start_ns,
-                                                     .end_ns = spans[i].end_ns,
-                                                     .thread = spans[i].thread,
-                                                     .kind = MP_SLICE_SPAN,
-                                                     .row = (uint32_t)i});
+            status = add(recording, list,
+                         (mp_slice){.start_ns = spans[i].start_ns,
+                                    .end_ns = spans[i].end_ns,
+                                    .thread = spans[i].thread,
+                                    .kind = MP_SLICE_SPAN,
+                                    .row = (uint32_t)i});
         }
     }
     free(named);
@@ -106,11 +109,12 @@ add_operators(const mp_recording *recording, mp_slice_list *list)
 {
     const mp_operator *operators = MP_ROWS(recording, OPERATORS, mp_operator);
     for (size_t i = 0; i < MP_COUNT(recording, OPERATORS); i++) {
-        MP_TRY(add(recording, list, (mp_slice){.start_ns = operators[i].start_ns,
-                                               .end_ns = operators[i].end_ns,
-                                               .thread = operators[i].thread,
-                                               .kind = MP_SLICE_OPERATOR,
-                                               .row = (uint32_t)i}));
+        MP_TRY(add(recording, list,
+                   (mp_slice){.start_ns = operators[i].start_ns,
+                              .end_ns = operators[i].end_ns,
+                              .thread = operators[i].thread,
+                              .kind = MP_SLICE_OPERATOR,
+                              .row = (uint32_t)i}));
     }
     return MP_OK;
 }
@@ -134,10 +138,10 @@ add_window(const mp_recording *recording, mp_slice_list *lists)
                                                            : (threads > 0 ? 1 : 0);
     int64_t start = recording->window_start_ns;
     int64_t end = recording->stop_ns > start ? recording->stop_ns : start + 1;
-    return mp_slices_add(
-        &lists[MP_SLICE_WINDOW],
-        &(mp_slice){
-            .start_ns = start, .end_ns = end, .thread = thread, .kind = MP_SLICE_WINDOW});
+    return mp_slices_add(&lists[MP_SLICE_WINDOW], &(mp_slice){.start_ns = start,
+                                                              .end_ns = end,
+                                                              .thread = thread,
+                                                              .kind = MP_SLICE_WINDOW});
 }
 
 /* The kernel gives ids of ended threads anew; bars of one id share a track. */

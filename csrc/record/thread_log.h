@@ -162,6 +162,11 @@ mp_log_append(mp_thread_log *log)
     return log->next++;
 }
 
+/* Ring mode: sets the end of an operator whose event may have made room for a newer one
+ * meanwhile; `ordinal` tells whether the place is still its own. */
+void mp_log_complete_in_ring(mp_thread_log *log, mp_event *event, uint32_t ordinal,
+                             uint64_t end_ticks);
+
 /* ---- the session's side; callers hold the session lock (see session.h) ---- */
 
 typedef struct mp_recorder_options {
@@ -178,10 +183,6 @@ mp_status mp_recorder_open(const mp_recorder_options *options);
  * Starting again after stop continues nothing: use close and open. */
 void mp_recorder_start(void);
 void mp_recorder_stop(void);
-
-/* Drops what was logged so far and goes on recording under a new epoch, hooks in place.
- * Open operators are forgotten. */
-mp_status mp_recorder_restart(void);
 
 /* Gives the budget back. The recorder is stopped. */
 void mp_recorder_close(void);
