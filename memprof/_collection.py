@@ -3,6 +3,7 @@ names, optimizer steps, blocks live at start), tied to torch when torch is there
 
 from __future__ import annotations
 
+import atexit
 import importlib.abc
 import importlib.util
 import os
@@ -326,6 +327,16 @@ class _TorchImporter(importlib.abc.MetaPathFinder):
     def remove(self) -> None:
         if self in sys.meta_path:
             sys.meta_path.remove(self)
+
+
+@atexit.register
+def _abandon_at_exit() -> None:
+    """Hooks go before the interpreter does: they read its frames."""
+    active = sys.modules.get("memprof._active")
+    if active is not None:
+        active._stop_at_exit()  # a profile that nobody stopped still writes its files
+    if _current is not None:
+        _current.abandon()
 
 
 def _set_fork_handler() -> None:

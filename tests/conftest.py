@@ -2,7 +2,6 @@
 package; only where there is none (an extension built in place) that of the source folder."""
 
 import importlib.machinery
-import os
 import sys
 from pathlib import Path
 
@@ -11,6 +10,5 @@ ROOT = Path(__file__).resolve().parent.parent
 _elsewhere = [entry for entry in sys.path if Path(entry or ".").resolve() != ROOT]
 if importlib.machinery.PathFinder.find_spec("memprof", _elsewhere) is not None:
     sys.path[:] = _elsewhere
-    os.environ["PYTHONSAFEPATH"] = "1"  # the same for `python -c` in this folder
 else:
     sys.path[:] = [str(Path(entry).resolve()) for entry in sys.path]  # for subprocesses

@@ -5,6 +5,7 @@
 #include "base/table.h"
 #include "output/python_slices.h"
 #include "output/slice_order.h"
+#include "record/event.h"
 
 mp_status
 mp_slices_add(mp_slice_list *list, const mp_slice *slice)
@@ -123,9 +124,11 @@ add_operators(const mp_recording *recording, mp_slice_list *list)
 static mp_status
 add_window(const mp_recording *recording, mp_slice_list *lists)
 {
+    const mp_operator *operators = MP_ROWS(recording, OPERATORS, mp_operator);
     for (size_t i = 0; i < lists[MP_SLICE_OPERATOR].count; i++) {
         const mp_slice *slice = &lists[MP_SLICE_OPERATOR].items[i];
-        if (slice->end_ns > slice->start_ns) {
+        if (operators[slice->row].scope != MP_SCOPE_USER &&
+            slice->end_ns > slice->start_ns) {
             return MP_OK;
         }
     }
@@ -160,7 +163,7 @@ share_tracks(const mp_recording *recording, mp_slice_list *lists)
             break;
         }
         *value = *value == 0 ? (uint32_t)i : *value;
-        track[i] = *value;
+        track[i] = threads[i - 1].os_id == 0 ? 0 : *value; /* as for no thread */
     }
     for (size_t kind = 0; kind < MP_SLICE_KIND_COUNT && status == MP_OK; kind++) {
         for (size_t i = 0; i < lists[kind].count; i++) {
