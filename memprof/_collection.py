@@ -17,6 +17,7 @@ import numpy as np
 from memprof import _core, _torch_setup
 from memprof._modules import ModuleNames
 from memprof._notices import last_line, notify
+from memprof.recording import Recording
 
 _FRAME_MODULE_CALL, _FRAME_DATA, _FRAME_BACKWARD = 1, 2, 4
 _SPAN_OPTIMIZER = 2
@@ -120,10 +121,8 @@ class Collection:
         """A range of the calling thread, from clock() == start until now."""
         self._session.add_span(name, kind, 0, start)
 
-    def stop(self, header: dict[str, Any] | None = None) -> Any:
-        """Hooks out; the finished memprof.recording.Recording with `header` in it."""
-        from memprof.recording import Recording
-
+    def stop(self, header: dict[str, Any] | None = None) -> Recording:
+        """Hooks out; the finished recording with `header` in it."""
         self._prepare_end(last_names=True)
         if self._auto_steps:
             self._session.drop_open_step()
@@ -238,7 +237,7 @@ class _TorchTies:
         self.cuda_reason = self._take_baseline(options)
 
     def _hook_optimizers(self) -> list[Any]:
-        optimizer = sys.modules.get("torch.optim.optimizer")
+        optimizer: Any = sys.modules.get("torch.optim.optimizer")
         if not hasattr(optimizer, "register_optimizer_step_post_hook"):
             return []
         return [
