@@ -7,17 +7,23 @@
 #include "output/slice_order.h"
 #include "record/event.h"
 
+static mp_status
+make_room(mp_slice_list *list, size_t room)
+{
+    mp_slice *items = realloc(list->items, room * sizeof(*items));
+    if (items == NULL) {
+        return MP_NO_MEMORY;
+    }
+    list->items = items;
+    list->room = room;
+    return MP_OK;
+}
+
 mp_status
 mp_slices_add(mp_slice_list *list, const mp_slice *slice)
 {
     if (list->count == list->room) {
-        size_t room = list->room == 0 ? 1024 : list->room * 2;
-        mp_slice *items = realloc(list->items, room * sizeof(*items));
-        if (items == NULL) {
-            return MP_NO_MEMORY;
-        }
-        list->items = items;
-        list->room = room;
+        MP_TRY(make_room(list, list->room == 0 ? 1024 : list->room * 2));
     }
     list->items[list->count++] = *slice;
     return MP_OK;
@@ -109,6 +115,7 @@ static mp_status
 add_operators(const mp_recording *recording, mp_slice_list *list)
 {
     const mp_operator *operators = MP_ROWS(recording, OPERATORS, mp_operator);
+    MP_TRY(make_room(list, MP_COUNT(recording, OPERATORS) + 1));
     for (size_t i = 0; i < MP_COUNT(recording, OPERATORS); i++) {
         MP_TRY(add(recording, list,
                    (mp_slice){.start_ns = operators[i].start_ns,
