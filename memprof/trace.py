@@ -118,7 +118,7 @@ def write_trace(
         tensorboard=tensorboard,
         header=_header_text(core, header, python_functions),
         process_id=int(environment.get("pid", os.getpid())),
-        process_name=_inner_json(os.path.basename((environment.get("argv") or ["python"])[0])),
+        process_name=_inner_json(_program_name(environment)),
         # A reader takes the last ] of the file for the end of the events.
         trace_name=_inner_json(name).replace("]", "\\u005d"),
         call_stacks=tensorboard if call_stacks is None else call_stacks,
@@ -241,6 +241,11 @@ def _take_name(temporary: str, path: str) -> None:
         if os.path.exists(path):
             raise
         os.replace(temporary, path)
+
+
+def _program_name(environment: dict[str, Any]) -> str:
+    name = os.path.basename((environment.get("argv") or [""])[0])
+    return "python" if name in ("", "-", "-c", "-m") else name
 
 
 def _inner_json(text: str) -> str:

@@ -123,6 +123,27 @@ def test_modules_are_a_tree():
         assert (above["name"] if above else None) == ("nn.Module: Net_0" if inner else None)
 
 
+@pytest.mark.parametrize(
+    ("file", "shown"),
+    [
+        ("/v/lib/python3.11/site-packages/torch/nn/linear.py", "torch/nn/linear.py"),
+        ("/usr/lib/python3/dist-packages/numpy/core.py", "numpy/core.py"),
+        ("/usr/lib/python3.12/threading.py", "threading.py"),
+        ("/home/me/train.py", "/home/me/train.py"),
+        ("/lib/python3.", "/lib/python3."),
+    ],
+)
+def test_files_of_libraries_are_named_from_their_library(file, shown):
+    builder = Builder()
+    thread = builder.thread()
+    stack = builder.stack((file, 7, "f"))
+    builder.operator("op", 10, 20, thread=thread, stack_id=stack)
+    document = trace_of(builder.build(), call_stacks=True)
+    (function,) = bars(document, "python_function")
+    assert function["name"] == f"{shown}(7): f"
+    assert named(document, "op")[0]["args"]["Call stack"] == f"{file}(7): f"
+
+
 def test_functions_can_be_left_out():
     recording, _ = synthetic.training()
     document = trace_of(recording, python_functions=False)

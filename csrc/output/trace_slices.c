@@ -124,7 +124,7 @@ write_function_name(mp_trace_writer *writer, const mp_slice *slice)
 {
     mp_json *json = &writer->json;
     const mp_frame *frame = &MP_ROWS(writer->recording, FRAMES, mp_frame)[slice->row];
-    mp_escaped_string(&writer->escaped, json, frame->file_id);
+    mp_escaped_file(&writer->escaped, json, frame->file_id);
     mp_json_literal(json, "(");
     mp_json_u64(json, frame->line);
     mp_json_literal(json, "): ");
