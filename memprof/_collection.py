@@ -65,6 +65,7 @@ class Collection:
         }
         self._session = self._new_session()
         self._auto_steps = auto_steps
+        self._older_blocks = False  # torch was there before us: so may blocks have been
         self._auto_number = 0
         self._in_window = False
         self._step: int | None = None  # the one that is going on
@@ -80,6 +81,7 @@ class Collection:
         """Hooks in. RuntimeError while another collection records in this process."""
         global _current
         torch = _loaded_torch()
+        self._older_blocks = torch is not None
         if torch is not None and not _current:
             _torch_setup.prove(torch)
         self._session.start()
@@ -146,7 +148,9 @@ class Collection:
         raw = self._session.coverage()
         setup = self._torch.setup if self._torch is not None else None
         cuda = self._torch.cuda_reason if self._torch is not None else "torch is not loaded"
-        return _coverage(raw, self._options, setup, cuda)
+        found = _coverage(raw, self._options, setup, cuda)
+        found["older_cpu_blocks"] = self._older_blocks
+        return found
 
     # ---- inside ----
 
