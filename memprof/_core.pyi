@@ -10,6 +10,8 @@ clock_source: str
 phases: tuple[str, ...]
 """Names of blocks["phase"], by value; categories likewise."""
 categories: tuple[str, ...]
+activity_kinds: tuple[str, ...]
+"""Names of activities["kind"], by value."""
 
 class Recording:
     """Tables of one recording (csrc/record/tables.h), immutable once made."""
