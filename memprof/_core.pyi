@@ -1,6 +1,6 @@
 """The C core. Private: use the names of the package `memprof`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import CodeType
 from typing import Any
 
@@ -10,6 +10,8 @@ clock_source: str
 phases: tuple[str, ...]
 """Names of blocks["phase"], by value; categories likewise."""
 categories: tuple[str, ...]
+activity_kinds: tuple[str, ...]
+"""Names of activities["kind"], by value."""
 
 class Recording:
     """Tables of one recording (csrc/record/tables.h), immutable once made."""
@@ -52,13 +54,22 @@ class Session:
         shapes: bool = False,
         max_bytes: int = 1 << 30,
         ring: bool = False,
-    ) -> None: ...
+        activities: bool = False,
+    ) -> None:
+        """activities: GPU activity may be started; half of max_bytes is kept for it."""
     @property
     def active(self) -> bool: ...
     def start(self) -> None:
         """Hooks in place from here on. RuntimeError when another session is active."""
     def attach_torch(self) -> bool:
         """Hooks torch if it has come since the start; whether it is there."""
+    def start_activities(
+        self, paths: Sequence[str], *, only: bool = False, dump: str | None = None
+    ) -> str:
+        """GPU activity from here on; returns "" or why there is none. paths and only: as
+        for cupti_load(). dump: raw buffers are copied to this file."""
+    def stop_activities(self) -> None:
+        """Ends GPU activity ahead of stop(); what was seen is kept."""
     def begin_window(self) -> None:
         """The window begins: steps and operators before now are not shown; blocks that
         were born since start() keep their size and line."""
@@ -86,6 +97,16 @@ class Session:
     def abandon(self) -> None: ...
     def after_fork(self) -> None: ...
     def coverage(self) -> dict[str, Any]: ...
+
+def cupti_load(paths: Sequence[str], *, only: bool = False) -> dict[str, Any]:
+    """Finds CUPTI and starts nothing: the one that is loaded, else the first of `paths`
+    (only: nothing else). path, version, cuda; or reason."""
+
+def cupti_decode(
+    buffers: list[bytes], version: int, names: dict[int, str], *, library: bool = False
+) -> dict[str, Any]:
+    """Raw buffers of a dump to rows. names: by pointer. library: stepped by the loaded
+    CUPTI instead of by the sizes of its version."""
 
 def torch_find() -> dict[str, Any]: ...
 def torch_probe(

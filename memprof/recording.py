@@ -20,21 +20,6 @@ _Array = np.ndarray[Any, Any]
 _ALLOC, _FREE = 1, 2  # kind of an allocation
 _MISSED_FREE = 8  # flag of a block
 
-_ACTIVITY = np.dtype(
-    [
-        ("start_ns", "i8"),
-        ("end_ns", "i8"),
-        ("bytes", "i8"),
-        ("stream", "i8"),
-        ("name_id", "u4"),
-        ("correlation_id", "u4"),
-        ("operator_id", "u4"),
-        ("kind", "u1"),
-        ("device_type", "i1"),
-        ("device_index", "i1"),
-        ("flags", "u1"),
-    ]
-)
 _STEP_MEMORY_COLUMNS = (
     "start_bytes",
     "peak_bytes",
@@ -137,10 +122,10 @@ class Recording:
 
     @cached_property
     def activities(self) -> _Array:
-        """GPU activity; empty where none was recorded."""
-        rows = np.zeros(0, _ACTIVITY)
-        rows.flags.writeable = False
-        return rows
+        """GPU activity, in order of start: device work, the API calls that gave it, and the
+        driver's own memory; empty where none was recorded. `kind` indexes
+        `memprof._core.activity_kinds`; launch_id names the row of the call."""
+        return self._core.table("activities")
 
     @cached_property
     def strings(self) -> Sequence[str]:

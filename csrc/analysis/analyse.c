@@ -2,6 +2,7 @@
 
 #include "analysis/blocks.h"
 #include "analysis/devices.h"
+#include "analysis/launches.h"
 #include "analysis/ownership.h"
 #include "analysis/timeline.h"
 
@@ -22,5 +23,7 @@ mp_analyse(mp_recording *recording)
     MP_TRY(mp_device_set_init(&devices, recording));
     mp_status status = analyse_memory(recording, &devices);
     mp_device_set_fini(&devices);
-    return status == MP_OK ? mp_ownership_assign(recording) : status;
+    MP_TRY(status);
+    MP_TRY(mp_ownership_assign(recording));
+    return mp_launches_link(recording);
 }

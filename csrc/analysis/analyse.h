@@ -7,7 +7,8 @@
 #include "record/recording.h"
 
 /* Fills the tables blocks, devices and step_memory; completes allocations (running totals
- * and sizes of frees where the source gave none) and operators (forward_id). O(n log n).
+ * and sizes of frees where the source gave none), operators (forward_id) and activities
+ * (whose each is). O(n log n).
  * Calls neither Python nor the system beyond memory; one thread at a time. */
 mp_status mp_analyse(mp_recording *recording);
 

@@ -9,7 +9,8 @@ module_exec(PyObject *module)
 {
     mp_clock_init();
     if (mp_add_recording_type(module) < 0 || mp_add_session_type(module) < 0 ||
-        mp_add_frames(module) < 0 || mp_add_torch_setup(module) < 0 || mp_add_trace_writer(module) < 0) {
+        mp_add_frames(module) < 0 || mp_add_torch_setup(module) < 0 ||
+        mp_add_trace_writer(module) < 0 || mp_add_cupti_functions(module) < 0) {
         return -1;
     }
     return PyModule_AddStringConstant(module, "clock_source", mp_clock_source());

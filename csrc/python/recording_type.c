@@ -279,6 +279,7 @@ add_names(PyObject *module, const char *attribute, const char *const *names, siz
 #define NAME_OF(suffix, name) name,
 static const char *const s_phases[] = {MP_PHASES(NAME_OF)};
 static const char *const s_categories[] = {MP_CATEGORIES(NAME_OF)};
+static const char *const s_activity_kinds[] = {MP_ACTIVITY_KINDS(NAME_OF)};
 
 int
 mp_add_recording_type(PyObject *module)
@@ -294,7 +295,8 @@ mp_add_recording_type(PyObject *module)
     }
     if (PyModule_AddObjectRef(module, "Recording", (PyObject *)s_recording_type) < 0 ||
         add_names(module, "phases", s_phases, MP_PHASE_COUNT) < 0 ||
-        add_names(module, "categories", s_categories, MP_CATEGORY_COUNT) < 0) {
+        add_names(module, "categories", s_categories, MP_CATEGORY_COUNT) < 0 ||
+        add_names(module, "activity_kinds", s_activity_kinds, MP_ACTIVITY_KIND_COUNT) < 0) {
         return -1;
     }
     return mp_add_growth(module);

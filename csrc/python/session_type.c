@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "python/cupti_functions.h"
 #include "python/frames.h"
 #include "python/recording_type.h"
 #include "record/objects.h"
@@ -33,11 +34,12 @@ static PyObject *
 session_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *s_names[] = {"memory", "stacks", "operators", "shapes", "max_bytes", "ring",
-                              NULL};
-    int memory = 1, stacks = 1, operators = 1, shapes = 0, ring = 0;
+                              "activities", NULL};
+    int memory = 1, stacks = 1, operators = 1, shapes = 0, ring = 0, activities = 0;
     Py_ssize_t max_bytes = (Py_ssize_t)1 << 30;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$ppppnp:Session", s_names, &memory, &stacks,
-                                     &operators, &shapes, &max_bytes, &ring)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$ppppnpp:Session", s_names, &memory,
+                                     &stacks, &operators, &shapes, &max_bytes, &ring,
+                                     &activities)) {
         return NULL;
     }
     if (max_bytes < (Py_ssize_t)MP_BUDGET_LEAST_BYTES) {
@@ -53,6 +55,7 @@ session_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
             .operators = operators,
             .shapes = shapes,
             .ring = ring,
+            .activities = activities,
             .max_bytes = (size_t)max_bytes,
         };
     }
@@ -136,6 +139,43 @@ session_attach_torch(SessionObject *self, PyObject *ignored)
         return NULL;
     }
     return PyBool_FromLong(mp_session_attach_torch() == MP_OK);
+}
+
+static PyObject *
+session_start_activities(SessionObject *self, PyObject *args, PyObject *kwargs)
+{
+    static char *s_names[] = {"paths", "only", "dump", NULL};
+    PyObject *paths, *keep;
+    const char *dump = NULL;
+    int only = 0;
+    if (!require_active(self) ||
+        !PyArg_ParseTupleAndKeywords(args, kwargs, "O|$pz:start_activities", s_names, &paths,
+                                     &only, &dump)) {
+        return NULL;
+    }
+    size_t count;
+    const char **list = mp_cupti_paths(paths, &count, &keep);
+    if (list == NULL) {
+        return NULL;
+    }
+    char reason[1200] = "";
+    mp_status status =
+        mp_session_start_activities(list, count, only, dump, reason, sizeof(reason));
+    PyMem_Free(list);
+    Py_DECREF(keep);
+    if (status != MP_OK && reason[0] == '\0') {
+        strcpy(reason, mp_status_name(status));
+    }
+    return PyUnicode_DecodeFSDefault(status == MP_OK ? "" : reason);
+}
+
+static PyObject *
+session_stop_activities(SessionObject *self, PyObject *ignored)
+{
+    if (self->active && !self->stopping) {
+        mp_session_stop_activities();
+    }
+    Py_RETURN_NONE;
 }
 
 static PyObject *
@@ -396,7 +436,7 @@ session_coverage(SessionObject *self, PyObject *ignored)
         return NULL;
     }
     return Py_BuildValue(
-        "{sOsOsOsOss sn sn sn sn sn sO sK sK sK sO sO sN}", /* */
+        "{sOsOsOsOss sn sn sn sn sn sO sK sK sK sO sO sN sN}", /* */
         "memory", report.memory_on ? Py_True : Py_False, /* */
         "operators", report.operators_on ? Py_True : Py_False, /* */
         "stacks", report.stacks_on ? Py_True : Py_False, /* */
@@ -413,7 +453,8 @@ session_coverage(SessionObject *self, PyObject *ignored)
         "used_bytes", (unsigned long long)report.used_bytes,         /* */
         "stopped_at_limit", report.stopped_at_limit ? Py_True : Py_False, /* */
         "ring", self->options.ring ? Py_True : Py_False, /* */
-        "losses", losses);
+        "losses", losses, /* */
+        "activities", mp_cupti_report_dict(&report.activities));
 }
 
 static PyObject *
@@ -432,6 +473,10 @@ static PyGetSetDef session_getset[] = {
 static PyMethodDef session_methods[] = {
     METHOD(start, METH_NOARGS, "Puts the hooks in place. RuntimeError while another records."),
     METHOD(attach_torch, METH_NOARGS, "Hooks torch if it has come since; whether it is there."),
+    {"start_activities", (PyCFunction)(void (*)(void))session_start_activities,
+     METH_VARARGS | METH_KEYWORDS,
+     "start_activities(paths, only=False, dump=None): GPU activity from here; or why not."},
+    METHOD(stop_activities, METH_NOARGS, "Ends GPU activity; what was seen is kept."),
     METHOD(begin_window, METH_NOARGS, "What came before is warm-up."),
     METHOD(mark_step, METH_O, "Step `number` begins on the calling thread."),
     METHOD(end_step, METH_NOARGS, "The current step ends; none begins."),

@@ -14,6 +14,7 @@ int mp_add_session_type(PyObject *module);
 int mp_add_frames(PyObject *module);
 int mp_add_torch_setup(PyObject *module);
 int mp_add_trace_writer(PyObject *module);
+int mp_add_cupti_functions(PyObject *module);
 
 /* Sets the exception for a status other than MP_OK; `what` names the action that failed.
  * MP_ABORTED leaves the exception that is set. Always returns NULL. */

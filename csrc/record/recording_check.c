@@ -253,6 +253,30 @@ check_blocks(const checker *self)
 }
 
 static const char *
+check_activities(const checker *self)
+{
+    const mp_activity *rows = MP_ROWS(self->recording, ACTIVITIES, mp_activity);
+    size_t count = MP_COUNT(self->recording, ACTIVITIES);
+    for (size_t i = 0; i < count; i++) {
+        const mp_activity *row = &rows[i];
+        CHECK(i == 0 || rows[i - 1].start_ns <= row->start_ns,
+              "activities: start_ns must not fall");
+        CHECK(row->start_ns <= row->end_ns, "activities: end_ns lies before start_ns");
+        CHECK(row->kind < MP_ACTIVITY_KIND_COUNT, "activities: kind is unknown");
+        CHECK(is_row(row->name_id, self->strings), "activities: name_id is no string");
+        CHECK(is_row(row->stack_id, self->stacks), "activities: stack_id is no stack");
+        CHECK(is_id(row->thread, self->threads), "activities: thread is no thread");
+        CHECK(is_id(row->operator_id, self->operators),
+              "activities: operator_id is no operator");
+        CHECK(row->launch_id == 0 ||
+                  (row->launch_id <= count &&
+                   MP_ACTIVITY_IS_CALL(rows[row->launch_id - 1].kind)),
+              "activities: launch_id is no call");
+    }
+    return NULL;
+}
+
+static const char *
 check_times(const checker *self)
 {
     const mp_recording *recording = self->recording;
@@ -275,7 +299,7 @@ mp_recording_check(const mp_recording *recording, const char **what)
     static const char *(*const s_checks[])(const checker *) = {
         check_times,  check_strings,  check_shapes,      check_frames, check_modules,
         check_stacks, check_threads,  check_operators,   check_steps,  check_spans,
-        check_blocks, check_baseline, check_allocations,
+        check_blocks, check_baseline, check_allocations, check_activities,
     };
     checker self = {
         .recording = recording,

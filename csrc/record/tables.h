@@ -163,6 +163,50 @@
     F(uint8_t, flags)                                                                    \
     F(int32_t, peak_step)
 
+/* One row of GPU activity, in order of start: device work, the API calls that gave it, and
+ * the driver's own memory. Rows of API calls have a thread; the others have the device, and
+ * launch_id names the row of the API call they come from, whose operator, stack and step
+ * they share. A stack is the operator's: for backward work the forward line's.
+ *
+ * bytes: copied, set or allocated (negative for a free). operation: of copies the direction,
+ * of pools 1 created, 2 destroyed, 3 trimmed, of synchronisation 1 event, 2 stream waits for
+ * event, 3 stream, 4 context. value: of an API call what it returned, of a memset the byte,
+ * of synchronisation the event, of a peer copy source device << 16 | target device.
+ * stream 0xFFFFFFFF: none. source_memory, target_memory: MP_MEMORY_KINDS. */
+#define MP_ACTIVITY_FIELDS(F)                                                            \
+    F(int64_t, start_ns)                                                                 \
+    F(int64_t, end_ns)                                                                   \
+    F(int64_t, bytes)                                                                    \
+    F(uint64_t, address)                                                                 \
+    F(uint64_t, graph_node)                                                              \
+    F(uint32_t, correlation)                                                             \
+    F(uint32_t, context)                                                                 \
+    F(uint32_t, stream)                                                                  \
+    F(uint32_t, name_id)                                                                 \
+    F(uint32_t, operator_id)                                                             \
+    F(uint32_t, stack_id)                                                                \
+    F(uint32_t, launch_id)                                                               \
+    F(uint32_t, graph_id)                                                                \
+    F(uint32_t, thread)                                                                  \
+    F(uint32_t, grid_x)                                                                  \
+    F(uint32_t, grid_y)                                                                  \
+    F(uint32_t, grid_z)                                                                  \
+    F(uint32_t, static_shared_bytes)                                                     \
+    F(uint32_t, dynamic_shared_bytes)                                                    \
+    F(int32_t, step)                                                                     \
+    F(uint32_t, value)                                                                   \
+    F(uint16_t, block_x)                                                                 \
+    F(uint16_t, block_y)                                                                 \
+    F(uint16_t, block_z)                                                                 \
+    F(uint16_t, registers)                                                               \
+    F(uint16_t, callback_id)                                                             \
+    F(uint8_t, kind)                                                                     \
+    F(uint8_t, operation)                                                                \
+    F(uint8_t, source_memory)                                                            \
+    F(uint8_t, target_memory)                                                            \
+    F(uint8_t, flags)                                                                    \
+    F(int8_t, device_index)
+
 #define MP_DEFINE_FIELD(type, name) type name;
 #define MP_DEFINE_TABLE(struct_name, FIELDS)                                             \
     typedef struct struct_name {                                                         \
@@ -181,6 +225,7 @@ MP_DEFINE_TABLE(mp_module, MP_MODULE_FIELDS)
 MP_DEFINE_TABLE(mp_baseline, MP_BASELINE_FIELDS)
 MP_DEFINE_TABLE(mp_block, MP_BLOCK_FIELDS)
 MP_DEFINE_TABLE(mp_device, MP_DEVICE_FIELDS)
+MP_DEFINE_TABLE(mp_activity, MP_ACTIVITY_FIELDS)
 
 _Static_assert(sizeof(mp_allocation) == 64, "no padding");
 _Static_assert(sizeof(mp_operator) == 64, "no padding");
@@ -189,6 +234,7 @@ _Static_assert(sizeof(mp_span) == 32 && sizeof(mp_thread) == 32, "no padding");
 _Static_assert(sizeof(mp_stack) == 16 && sizeof(mp_frame) == 16, "no padding");
 _Static_assert(sizeof(mp_module) == 24 && sizeof(mp_baseline) == 40, "no padding");
 _Static_assert(sizeof(mp_block) == 72 && sizeof(mp_device) == 96, "no padding");
+_Static_assert(sizeof(mp_activity) == 120, "no padding");
 
 /* Every table of a recording: T(enum suffix, Python name, struct, fields). Tables without
  * a field list hold plain values and are named by V(enum suffix, Python name, C type).
@@ -212,6 +258,7 @@ _Static_assert(sizeof(mp_block) == 72 && sizeof(mp_device) == 96, "no padding");
     T(BASELINE, baseline, mp_baseline, MP_BASELINE_FIELDS)                               \
     T(BLOCKS, blocks, mp_block, MP_BLOCK_FIELDS)                                         \
     T(DEVICES, devices, mp_device, MP_DEVICE_FIELDS)                                     \
+    T(ACTIVITIES, activities, mp_activity, MP_ACTIVITY_FIELDS)                           \
     V(STACK_FRAMES, stack_frames, uint32_t)                                              \
     V(STRING_OFFSETS, string_offsets, uint64_t)                                          \
     V(STRING_BYTES, string_bytes, uint8_t)                                               \
@@ -254,6 +301,47 @@ enum { /* mp_device.flags */
     MP_DEVICE_TOTALS_DRIFT = 4,     /* the allocator's total moved without an event */
     MP_DEVICE_MISSED_FREES = 8,     /* has blocks with MP_BLOCK_MISSED_FREE */
 };
+
+/* mp_activity.kind: K(suffix, name). */
+#define MP_ACTIVITY_KINDS(K)                                                             \
+    K(NONE, "none")                                                                      \
+    K(KERNEL, "kernel")                                                                  \
+    K(MEMCPY, "memcpy")                                                                  \
+    K(MEMSET, "memset")                                                                  \
+    K(RUNTIME, "runtime")                                                                \
+    K(DRIVER, "driver")                                                                  \
+    K(ALLOC, "alloc")                                                                    \
+    K(FREE, "free")                                                                      \
+    K(POOL, "pool")                                                                      \
+    K(SYNC, "synchronization")                                                           \
+    K(OVERHEAD, "overhead")
+
+#define MP_DEFINE_ACTIVITY_KIND(suffix, name) MP_ACTIVITY_##suffix,
+typedef enum mp_activity_kind {
+    MP_ACTIVITY_KINDS(MP_DEFINE_ACTIVITY_KIND) MP_ACTIVITY_KIND_COUNT
+} mp_activity_kind;
+
+/* Whether a row is a call of the host's, with a thread. */
+#define MP_ACTIVITY_IS_CALL(kind)                                                        \
+    ((kind) == MP_ACTIVITY_RUNTIME || (kind) == MP_ACTIVITY_DRIVER)
+
+enum { /* mp_activity.flags */
+    MP_ACTIVITY_ASYNC = 1,
+    MP_ACTIVITY_FAILED = 2, /* the call returned an error */
+    MP_ACTIVITY_PEER = 4,   /* a copy between two devices */
+    MP_ACTIVITY_GIVES = 8,  /* a call that gives work to the device or waits for it */
+};
+
+/* Kinds of memory, as CUPTI numbers them: M(value, name). */
+#define MP_MEMORY_KINDS(M)                                                               \
+    M(0, "Unknown")                                                                      \
+    M(1, "Pageable")                                                                     \
+    M(2, "Pinned")                                                                       \
+    M(3, "Device")                                                                       \
+    M(4, "Array")                                                                        \
+    M(5, "Managed")                                                                      \
+    M(6, "Device Static")                                                                \
+    M(7, "Managed Static")
 
 #define MP_PHASES(P)                                                                     \
     P(OTHER, "other")                                                                    \

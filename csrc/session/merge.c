@@ -412,8 +412,7 @@ merge_all(merger *self)
         qsort(MP_ROWS(self->recording, SPANS, mp_span), MP_COUNT(self->recording, SPANS),
               sizeof(mp_span), by_span_start);
     }
-    MP_TRY(add_threads(self));
-    return mp_text_table_store(&self->gathered->texts, self->recording);
+    return add_threads(self);
 }
 
 mp_status

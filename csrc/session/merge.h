@@ -20,7 +20,8 @@ typedef struct mp_merge_window {
     bool drop_open_step;   /* a step that no later mark ended is no step */
 } mp_merge_window;
 
-/* Fills gathered->recording. In ring mode the window begins at the first step after
+/* Fills gathered->recording, but for its strings: mp_text_table_store comes once all texts
+ * are there. In ring mode the window begins at the first step after
  * keep_after, or at keep_after where no step was marked. */
 mp_status mp_merge(mp_gathered *gathered, const mp_merge_window *window);
 

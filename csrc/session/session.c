@@ -1,20 +1,24 @@
 #include "session/session.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "analysis/analyse.h"
+#include "collect/cupti_api.h"
 #include "collect/torch_ops.h"
 #include "collect/torch_symbols.h"
 #include "record/objects.h"
+#include "session/activities.h"
 #include "session/merge.h"
 
 enum {
     TOUCH_AHEAD_CHUNKS = 128, /* 8 MiB of events */
     TOUCH_FASTEST_MS = 1,
     TOUCH_SLOWEST_MS = 64,
+    LEAST_BYTES_FOR_ACTIVITIES = 32 << 20,
 };
 
 /* The session, guarded by the caller's GIL, except the helper's members. */
@@ -155,7 +159,7 @@ mp_session_start(const mp_session_options *options)
     }
     bool stacks = options->stacks && options->capture_stack != NULL;
     mp_recorder_options recorder = {
-        .max_bytes = options->max_bytes,
+        .max_bytes = options->activities ? options->max_bytes / 2 : options->max_bytes,
         .ring = options->ring,
         .want_stacks = stacks,
         .want_shapes = options->shapes,
@@ -181,6 +185,36 @@ mp_session_start(const mp_session_options *options)
     helper_start();
     (void)mp_session_attach_torch();
     return MP_OK;
+}
+
+mp_status
+mp_session_start_activities(const char *const *paths, size_t count, bool only,
+                            const char *dump_path, char *reason, size_t room)
+{
+    size_t bytes = s_session.options.max_bytes;
+    if (!s_session.open || s_session.stopped || !s_session.options.activities) {
+        snprintf(reason, room, "not asked for");
+        return MP_UNAVAILABLE;
+    }
+    if (bytes < LEAST_BYTES_FOR_ACTIVITIES) {
+        snprintf(reason, room, "max_memory of %zu bytes is too little: give at least 32 MiB",
+                 bytes);
+        return MP_UNAVAILABLE;
+    }
+    MP_TRY(mp_cupti_load(paths, count, only, reason, room));
+    mp_cupti_options options = {
+        .buffer_bytes = bytes / 8,
+        .row_bytes = bytes / 8 * 3,
+        .ring = s_session.options.ring,
+        .dump_path = dump_path,
+    };
+    return mp_cupti_activity_start(&options, reason, room);
+}
+
+void
+mp_session_stop_activities(void)
+{
+    mp_cupti_activity_stop();
 }
 
 bool
@@ -332,6 +366,7 @@ take_report(void)
     report->alloc = *mp_torch_alloc_inspect();
     report->contradictions = mp_torch_ops_contradictions();
     report->used_bytes = mp_budget_used(&g_recorder.budget);
+    mp_cupti_activity_report(&report->activities);
     report->stopped_at_limit = mp_load_relaxed(&g_recorder.limit_ticks) != 0;
     for (mp_thread_log *log = mp_recorder_next_log(NULL); log != NULL;
          log = mp_recorder_next_log(log)) {
@@ -350,6 +385,7 @@ mp_session_stop(void)
         return;
     }
     s_session.stopped = true;
+    mp_cupti_activity_stop();
     mp_torch_ops_stop();
     mp_torch_alloc_stop();
     mp_recorder_stop();
@@ -403,6 +439,8 @@ mp_session_assemble(mp_recording **out)
     window.clock.origin_ticks = s_session.start.ticks;
     window.clock.origin_ns = s_session.start.realtime_ns;
     MP_TRY(mp_merge(&s_session.gathered, &window));
+    MP_TRY(mp_activities_store(&s_session.gathered, &window.clock));
+    MP_TRY(mp_text_table_store(&s_session.gathered.texts, s_session.gathered.recording));
     MP_TRY(store_baseline(s_session.gathered.recording));
     MP_TRY(mp_analyse(s_session.gathered.recording));
     *out = s_session.gathered.recording;
@@ -417,6 +455,7 @@ mp_session_report_to(mp_session_report *report)
     if (s_session.open && !s_session.stopped) {
         report->alloc = *mp_torch_alloc_inspect();
         report->used_bytes = mp_budget_used(&g_recorder.budget);
+        mp_cupti_activity_report(&report->activities);
     }
 }
 
@@ -442,6 +481,7 @@ void
 mp_session_close(void)
 {
     mp_session_stop();
+    mp_cupti_activity_close();
     mp_gathered_fini(&s_session.gathered);
     free_lists();
     mp_objects_close();
@@ -454,6 +494,7 @@ mp_session_after_fork(void)
 {
     /* The recorder's own handler has cleared what it owned. */
     mp_objects_after_fork();
+    mp_cupti_activity_after_fork();
     mp_torch_alloc_stop();
     mp_torch_ops_stop();
     pthread_mutex_init(&s_session.helper_lock, NULL);

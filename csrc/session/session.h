@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "collect/cupti_activity.h"
 #include "collect/torch_alloc.h"
 #include "record/recording.h"
 #include "record/thread_log.h"
@@ -21,6 +22,7 @@ typedef struct mp_session_options {
     bool operators; /* all of them; else backward nodes and user ranges only */
     bool shapes;
     bool ring;
+    bool activities; /* GPU activity may be started: half of max_bytes is kept for it */
     size_t max_bytes;
     /* From above; NULL switches stacks off. */
     uint32_t (*capture_stack)(mp_thread_log *log);
@@ -36,6 +38,7 @@ typedef struct mp_session_report {
     uint64_t threads;
     uint64_t used_bytes;
     bool stopped_at_limit;
+    mp_cupti_report activities;
 } mp_session_report;
 
 /* Opens the recorder and the object set and puts the hooks in place. torch may be absent:
@@ -46,6 +49,15 @@ mp_status mp_session_start(const mp_session_options *options);
 /* Looks for torch again and hooks what was not hooked yet: for torch imported, or CUDA
  * loaded, after the start. */
 mp_status mp_session_attach_torch(void);
+
+/* GPU activity from here on, through the CUPTI that mp_cupti_load() finds with `paths` and
+ * `only`. Where it cannot be, `reason` says why and the rest goes on. dump_path: see
+ * collect/cupti_dump.h; or NULL. */
+mp_status mp_session_start_activities(const char *const *paths, size_t count, bool only,
+                                      const char *dump_path, char *reason, size_t room);
+
+/* Ends GPU activity for this session, ahead of its stop; what was seen is kept. */
+void mp_session_stop_activities(void);
 
 bool mp_session_is_open(void);
 
