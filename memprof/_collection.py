@@ -4,6 +4,7 @@ names, optimizer steps, blocks live at start), tied to torch when torch is there
 from __future__ import annotations
 
 import atexit
+import glob
 import importlib.abc
 import importlib.util
 import os
@@ -37,7 +38,8 @@ class Collection:
 
     memory: allocator events. stacks: a Python stack on each. operators: every operator
     (else backward nodes and user ranges only). shapes: of operators' inputs. cuda: include
-    CUDA devices. max_bytes: bound of the recorder's own memory; ring: keep the last whole
+    the memory of CUDA devices. gpu: what the GPU does (kernels, copies, API calls), by CUPTI,
+    where there is one. max_bytes: bound of the recorder's own memory; ring: keep the last whole
     steps at that bound instead of stopping. auto_steps: each step of the first optimizer
     seen ends a step of the recording, until mark_step() is called.
     """
@@ -50,6 +52,7 @@ class Collection:
         shapes: bool = False,
         memory: bool = True,
         cuda: bool = True,
+        gpu: bool = False,
         max_bytes: int = 1 << 30,
         ring: bool = False,
         auto_steps: bool = False,
@@ -60,6 +63,7 @@ class Collection:
             "shapes": shapes,
             "memory": memory,
             "cuda": cuda,
+            "gpu": gpu,
             "max_bytes": max_bytes,
             "ring": ring,
         }
@@ -149,6 +153,9 @@ class Collection:
         setup = self._torch.setup if self._torch is not None else None
         cuda = self._torch.cuda_reason if self._torch is not None else "torch is not loaded"
         found = _coverage(raw, self._options, setup, cuda)
+        gpu = self._torch.gpu_reason if self._torch is not None else "torch is not loaded"
+        found["sources"]["gpu activity"] = _source(not gpu, gpu)
+        found["activities"] = raw["activities"]
         found["older_cpu_blocks"] = self._older_blocks
         return found
 
@@ -177,9 +184,8 @@ class Collection:
             notify(f"memprof cannot record torch, which was imported late: {last_line(error)}")
 
     def _new_session(self) -> Any:
-        return _core.Session(
-            **{key: value for key, value in self._options.items() if key != "cuda"}
-        )
+        options = {k: v for k, v in self._options.items() if k not in ("cuda", "gpu")}
+        return _core.Session(**options, activities=self._options["gpu"] and _may_have_gpu())
 
     def _mark(self, number: int) -> None:
         self._step = number
@@ -239,6 +245,7 @@ class _TorchTies:
         self._was_enabled = profiler._is_profiler_enabled
         profiler._is_profiler_enabled = True  # inductor and dynamo mark their ranges
         self.cuda_reason = self._take_baseline(options)
+        self.gpu_reason = self._start_gpu(options)
 
     def _hook_optimizers(self) -> list[Any]:
         optimizer: Any = sys.modules.get("torch.optim.optimizer")
@@ -272,6 +279,19 @@ class _TorchTies:
         if not reason and cuda.is_initialized():
             rows = _torch_setup.collect_cuda_baseline(self._torch)
             self._session.set_baseline(np.array(rows, dtype=_BASELINE))
+        return reason
+
+    def _start_gpu(self, options: dict[str, Any]) -> str:
+        """Starts CUPTI; returns why there is no GPU activity, or ""."""
+        if not options["gpu"]:
+            return "not asked for"
+        if not self._torch.cuda.is_available():
+            return "no CUDA device"
+        if self._torch.autograd._profiler_enabled():
+            return "torch.profiler holds CUPTI; only one of both can record the GPU at a time"
+        reason = str(self._session.start_activities(cupti_paths()))
+        if reason:
+            notify(f"memprof records no GPU activity: {reason}")
         return reason
 
     def mark_roles(self) -> None:
@@ -340,6 +360,23 @@ def _abandon_at_exit() -> None:
         active._stop_at_exit()  # a profile that nobody stopped still writes its files
     if _current is not None:
         _current.abandon()
+
+
+def _may_have_gpu() -> bool:
+    """Whether room for GPU activity is worth keeping; asks no driver before torch does."""
+    torch = _loaded_torch()
+    return torch is None or bool(torch.cuda.is_available())
+
+
+def cupti_paths() -> list[str]:
+    """Where pip's packages and a toolkit keep CUPTI, the newest name first."""
+    folders = [os.path.join(entry, "nvidia") for entry in sys.path if entry]
+    found = [p for f in folders for p in glob.glob(os.path.join(f, "*", "lib", "libcupti.so*"))]
+    toolkit = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+    if toolkit:
+        for folder in ("extras/CUPTI/lib64", "lib64"):
+            found += glob.glob(os.path.join(toolkit, folder, "libcupti.so*"))
+    return sorted((p for p in found if "stubs" not in p), reverse=True)
 
 
 def _set_fork_handler() -> None:
