@@ -288,8 +288,9 @@ class _TorchTies:
         if not self._torch.cuda.is_available():
             return "no CUDA device"
         if self._torch.autograd._profiler_enabled():
-            return "torch.profiler holds CUPTI; only one of both can record the GPU at a time"
-        reason = str(self._session.start_activities(cupti_paths()))
+            reason = "torch.profiler holds CUPTI, which serves one at a time; stop it first"
+        else:
+            reason = str(self._session.start_activities(cupti_paths()))
         if reason:
             notify(f"memprof records no GPU activity: {reason}")
         return reason
