@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from memprof import _core, _torch_setup
+from memprof import _core, _cupti, _torch_setup
 from memprof._modules import ModuleNames
 from memprof._notices import last_line, notify
 
@@ -35,7 +35,8 @@ class Collection:
 
     memory: allocator events. stacks: a Python stack on each. operators: every operator
     (else backward nodes and user ranges only). shapes: of operators' inputs. cuda: include
-    CUDA devices. max_bytes: bound of the recorder's own memory; ring: keep the last whole
+    CUDA devices. cuda_activities: kernels, copies and calls of CUDA, in half of max_bytes.
+    max_bytes: bound of the recorder's own memory; ring: keep the last whole
     steps at that bound instead of stopping. auto_steps: each step of the first optimizer
     seen ends a step of the recording, until mark_step() is called.
     """
@@ -48,6 +49,7 @@ class Collection:
         shapes: bool = False,
         memory: bool = True,
         cuda: bool = True,
+        cuda_activities: bool = False,
         max_bytes: int = 1 << 30,
         ring: bool = False,
         auto_steps: bool = False,
@@ -58,6 +60,7 @@ class Collection:
             "shapes": shapes,
             "memory": memory,
             "cuda": cuda,
+            "cuda_activities": cuda_activities,
             "max_bytes": max_bytes,
             "ring": ring,
         }
@@ -146,7 +149,12 @@ class Collection:
         raw = self._session.coverage()
         setup = self._torch.setup if self._torch is not None else None
         cuda = self._torch.cuda_reason if self._torch is not None else "torch is not loaded"
-        return _coverage(raw, self._options, setup, cuda)
+        found = _coverage(raw, self._options, setup, cuda)
+        gpu = self._torch.gpu.reason if self._torch is not None else "torch is not loaded"
+        found["sources"]["gpu activity"] = _source(not gpu, gpu)
+        found["losses"].update(_cupti.losses(raw["activities"]))
+        found["gpu_activity"] = raw["activities"]
+        return found
 
     # ---- inside ----
 
@@ -173,9 +181,9 @@ class Collection:
             notify(f"memprof cannot record torch, which was imported late: {last_line(error)}")
 
     def _new_session(self) -> Any:
-        return _core.Session(
-            **{key: value for key, value in self._options.items() if key != "cuda"}
-        )
+        options = dict(self._options)
+        del options["cuda"]
+        return _core.Session(activities=options.pop("cuda_activities"), **options)
 
     def _mark(self, number: int) -> None:
         self._step = number
@@ -199,6 +207,7 @@ class Collection:
 
     def _prepare_end(self, *, last_names: bool) -> None:
         if self._torch is not None and self.active:
+            self._torch.gpu.before_stop()
             self._torch.names.update(last=last_names)
             self._torch.mark_roles()
 
@@ -235,6 +244,7 @@ class _TorchTies:
         self._was_enabled = profiler._is_profiler_enabled
         profiler._is_profiler_enabled = True  # inductor and dynamo mark their ranges
         self.cuda_reason = self._take_baseline(options)
+        self.gpu = _cupti.GpuActivity(torch, session, options["cuda_activities"])
 
     def _hook_optimizers(self) -> list[Any]:
         optimizer = sys.modules.get("torch.optim.optimizer")
@@ -286,6 +296,7 @@ class _TorchTies:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+        self.gpu.undo()
         self._torch.autograd.profiler._is_profiler_enabled = self._was_enabled
 
 
@@ -408,6 +419,17 @@ def environment_header() -> dict[str, Any]:
     return header
 
 
+# Kineto's keys and the names that torch has them under, not all in each version.
+_DEVICE_LIMITS = {
+    "maxThreadsPerMultiprocessor": "max_threads_per_multi_processor",
+    "regsPerMultiprocessor": "regs_per_multiprocessor",
+    "sharedMemPerMultiprocessor": "shared_memory_per_multiprocessor",
+    "sharedMemPerBlock": "shared_memory_per_block",
+    "sharedMemPerBlockOptin": "shared_memory_per_block_optin",
+    "warpSize": "warp_size",
+}
+
+
 def _device(torch: Any, index: int) -> dict[str, Any]:
     properties = torch.cuda.get_device_properties(index)
     return {
@@ -417,6 +439,11 @@ def _device(torch: Any, index: int) -> dict[str, Any]:
         "computeMajor": properties.major,
         "computeMinor": properties.minor,
         "numSms": properties.multi_processor_count,
+        **{
+            key: getattr(properties, name)
+            for key, name in _DEVICE_LIMITS.items()
+            if hasattr(properties, name)
+        },
     }
 
 
@@ -436,6 +463,8 @@ def environment() -> dict[str, Any]:
             "version": torch.version.cuda,
             "devices": torch.cuda.device_count(),
         }
+        if torch.cuda.is_available():
+            found["cupti"] = _cupti.library()
     check = getattr(_core, "_frames_check", None)
     reason = check() if check is not None else ""
     found["python_stacks"] = reason or "proved"

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "output/trace_activities.h"
 #include "output/trace_writer.h"
 #include "record/event.h"
 
@@ -160,6 +161,7 @@ prepare(mp_trace_writer *writer)
     MP_TRY(mp_escaped_init(&writer->escaped, writer->recording, STACK_FRAMES_TOLD));
     MP_TRY(number_flows(writer));
     MP_TRY(number_modules(writer));
+    MP_TRY(mp_trace_find_launches(writer));
     size_t dropped = 0;
     MP_TRY(mp_slices_collect(writer->recording, writer->options->python_functions,
                              &writer->slices, &dropped));
@@ -180,6 +182,7 @@ mp_chrome_trace_write(const mp_recording *recording, const mp_trace_options *opt
             write_process(&writer);
             write_threads(&writer);
             mp_trace_write_slices(&writer);
+            mp_trace_write_activities(&writer);
             if (options->memory) {
                 mp_trace_write_memory(&writer);
             }
@@ -195,6 +198,7 @@ mp_chrome_trace_write(const mp_recording *recording, const mp_trace_options *opt
     mp_escaped_fini(&writer.escaped);
     free(writer.flow_of);
     free(writer.module_number);
+    free(writer.launches);
     *counts = writer.counts;
     return status;
 }

@@ -16,6 +16,7 @@ typedef struct mp_trace_writer {
     int64_t base_ns;          /* times in the file count from here */
     uint32_t *flow_of;        /* operator row -> flow id, 0 none; ends of one flow share it */
     uint32_t *module_number;  /* module row -> its number among instances of its class */
+    uint8_t *launches;        /* activity row -> 1: a call that an arrow leaves from */
     uint32_t event_index;     /* "Ev Idx" */
     mp_trace_counts counts;
 } mp_trace_writer;
