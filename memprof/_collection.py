@@ -3,6 +3,7 @@ names, optimizer steps, blocks live at start), tied to torch when torch is there
 
 from __future__ import annotations
 
+import atexit
 import importlib.abc
 import importlib.util
 import os
@@ -16,6 +17,7 @@ import numpy as np
 from memprof import _core, _cupti, _torch_setup
 from memprof._modules import ModuleNames
 from memprof._notices import last_line, notify
+from memprof.recording import Recording
 
 _FRAME_MODULE_CALL, _FRAME_DATA, _FRAME_BACKWARD = 1, 2, 4
 _SPAN_OPTIMIZER = 2
@@ -35,8 +37,8 @@ class Collection:
 
     memory: allocator events. stacks: a Python stack on each. operators: every operator
     (else backward nodes and user ranges only). shapes: of operators' inputs. cuda: include
-    CUDA devices. cuda_activities: kernels, copies and calls of CUDA, in half of max_bytes.
-    max_bytes: bound of the recorder's own memory; ring: keep the last whole
+    the memory of CUDA devices. gpu: what the GPU does (kernels, copies, API calls), by CUPTI,
+    where there is one. max_bytes: bound of the recorder's own memory; ring: keep the last whole
     steps at that bound instead of stopping. auto_steps: each step of the first optimizer
     seen ends a step of the recording, until mark_step() is called.
     """
@@ -49,7 +51,7 @@ class Collection:
         shapes: bool = False,
         memory: bool = True,
         cuda: bool = True,
-        cuda_activities: bool = False,
+        gpu: bool = False,
         max_bytes: int = 1 << 30,
         ring: bool = False,
         auto_steps: bool = False,
@@ -60,12 +62,13 @@ class Collection:
             "shapes": shapes,
             "memory": memory,
             "cuda": cuda,
-            "cuda_activities": cuda_activities,
+            "gpu": gpu,
             "max_bytes": max_bytes,
             "ring": ring,
         }
         self._session = self._new_session()
         self._auto_steps = auto_steps
+        self._older_blocks = False  # torch was there before us: so may blocks have been
         self._auto_number = 0
         self._in_window = False
         self._step: int | None = None  # the one that is going on
@@ -81,6 +84,7 @@ class Collection:
         """Hooks in. RuntimeError while another collection records in this process."""
         global _current
         torch = _loaded_torch()
+        self._older_blocks = torch is not None
         if torch is not None and not _current:
             _torch_setup.prove(torch)
         self._session.start()
@@ -122,10 +126,8 @@ class Collection:
         """A range of the calling thread, from clock() == start until now."""
         self._session.add_span(name, kind, 0, start)
 
-    def stop(self, header: dict[str, Any] | None = None) -> Any:
-        """Hooks out; the finished memprof.recording.Recording with `header` in it."""
-        from memprof.recording import Recording
-
+    def stop(self, header: dict[str, Any] | None = None) -> Recording:
+        """Hooks out; the finished recording with `header` in it."""
         self._prepare_end(last_names=True)
         if self._auto_steps:
             self._session.drop_open_step()
@@ -153,7 +155,8 @@ class Collection:
         gpu = self._torch.gpu.reason if self._torch is not None else "torch is not loaded"
         found["sources"]["gpu activity"] = _source(not gpu, gpu)
         found["losses"].update(_cupti.losses(raw["activities"]))
-        found["gpu_activity"] = raw["activities"]
+        found["activities"] = raw["activities"]
+        found["older_cpu_blocks"] = self._older_blocks
         return found
 
     # ---- inside ----
@@ -181,9 +184,8 @@ class Collection:
             notify(f"memprof cannot record torch, which was imported late: {last_line(error)}")
 
     def _new_session(self) -> Any:
-        options = dict(self._options)
-        del options["cuda"]
-        return _core.Session(activities=options.pop("cuda_activities"), **options)
+        options = {k: v for k, v in self._options.items() if k not in ("cuda", "gpu")}
+        return _core.Session(**options, activities=self._options["gpu"] and _may_have_gpu())
 
     def _mark(self, number: int) -> None:
         self._step = number
@@ -244,10 +246,10 @@ class _TorchTies:
         self._was_enabled = profiler._is_profiler_enabled
         profiler._is_profiler_enabled = True  # inductor and dynamo mark their ranges
         self.cuda_reason = self._take_baseline(options)
-        self.gpu = _cupti.GpuActivity(torch, session, options["cuda_activities"])
+        self.gpu = _cupti.GpuActivity(torch, session, options["gpu"])
 
     def _hook_optimizers(self) -> list[Any]:
-        optimizer = sys.modules.get("torch.optim.optimizer")
+        optimizer: Any = sys.modules.get("torch.optim.optimizer")
         if not hasattr(optimizer, "register_optimizer_step_post_hook"):
             return []
         return [
@@ -337,6 +339,22 @@ class _TorchImporter(importlib.abc.MetaPathFinder):
     def remove(self) -> None:
         if self in sys.meta_path:
             sys.meta_path.remove(self)
+
+
+@atexit.register
+def _abandon_at_exit() -> None:
+    """Hooks go before the interpreter does: they read its frames."""
+    active = sys.modules.get("memprof._active")
+    if active is not None:
+        active._stop_at_exit()  # a profile that nobody stopped still writes its files
+    if _current is not None:
+        _current.abandon()
+
+
+def _may_have_gpu() -> bool:
+    """Whether room for GPU activity is worth keeping; asks no driver before torch does."""
+    torch = _loaded_torch()
+    return torch is None or bool(torch.cuda.is_available())
 
 
 def _set_fork_handler() -> None:

@@ -129,3 +129,20 @@ def torch_set_layout(
     list_tag: int,
 ) -> None: ...
 def torch_hide(member: str | None) -> None: ...
+
+# python/trace_writer.c
+def write_chrome_trace(
+    recording: Recording,
+    write: Callable[[bytes], int | None],
+    *,
+    tensorboard: bool = ...,
+    header: str = ...,
+    process_id: int = ...,
+    process_name: str = ...,
+    trace_name: str = ...,
+    shapes: bool = ...,
+    call_stacks: bool = ...,
+    python_functions: bool = ...,
+    memory: bool = ...,
+    counter_points: int = ...,
+) -> dict[str, int]: ...

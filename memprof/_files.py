@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import secrets
+import stat
 import struct
 import zipfile
 import zlib
@@ -82,8 +83,13 @@ def _use_fast_deflate(member: IO[bytes]) -> None:
 
 @contextlib.contextmanager
 def replaced(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """A file beside `path` that takes its place at the end, or goes without a trace."""
-    target = os.path.abspath(os.fspath(path))
+    """A file beside `path` that takes its place at the end, or goes without a trace. A
+    link stays a link; what is no file but a device or a pipe is written to."""
+    target = os.path.realpath(os.fspath(path))
+    if _is_special(target):
+        with open(target, "wb") as file:
+            yield file
+        return
     folder, name = os.path.split(target)
     temporary = os.path.join(folder, f".{name[:100]}.{secrets.token_hex(6)}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -95,6 +101,14 @@ def replaced(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def _is_special(path: str) -> bool:
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 # ---- reading

@@ -115,7 +115,7 @@ def collection_options(prof: "profile", say: Say) -> dict[str, Any]:
         "shapes": bool(prof.record_shapes or prof.with_flops),
         "memory": bool(prof.profile_memory),
         "cuda": _wants(prof, recorded, "CUDA"),
-        "cuda_activities": bool(prof.operators) and _wants(prof, recorded, "CUDA"),
+        "gpu": bool(prof.operators) and _wants(prof, recorded, "CUDA"),
         "max_bytes": checked_memory(prof.max_memory),
         "ring": prof.at_limit == "ring",
     }

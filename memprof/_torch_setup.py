@@ -3,7 +3,9 @@ trust it. What fails a check stays off; each check keeps its sentence for `cover
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from memprof import _core
@@ -56,13 +58,29 @@ _done: TorchSetup | None = None
 
 
 def prove(torch: Any) -> TorchSetup:
-    """Runs the checks once in a process and states the layout to the collectors."""
+    """Runs the checks and states the layout to the collectors. Once all have passed they are
+    not run again in this process; a failure may come from a mode that was on, so it is."""
     global _done
-    if _done is None:
-        with torch.inference_mode(False), torch.enable_grad():
+    if _done is None or not all(check.passed for check in _done.checks):
+        with _plain_torch(torch):
             _done = _Prover(torch).run()
     _core.torch_set_layout(**_done.layout)
     return _done
+
+
+@contextlib.contextmanager
+def _plain_torch(torch: Any) -> Iterator[None]:
+    """Without the modes of the user's thread, in which an operator is not what it seems."""
+    dispatch = sys.modules.get("torch.utils._python_dispatch")
+    without_modes = getattr(dispatch, "_disable_current_modes", contextlib.nullcontext)
+    with (
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        torch.autocast("cpu", enabled=False),
+        torch._C.DisableTorchFunction(),
+        without_modes(),
+    ):
+        yield
 
 
 def forget() -> None:

@@ -18,12 +18,14 @@ Where the memory of a PyTorch training run went, and which line is to blame.
 """
 
 _RUN_DESCRIPTION = """\
-Runs a program as `python` would and records every block of memory that torch allocates,
-with the line that asked for it. When the program ends, however it ends, a summary goes to
-stderr and the recording into a file. The exit status is the program's.
+Runs a program as `python` would and records every block of memory that torch
+allocates, with the line that asked for it. When the program ends, however it
+ends, a summary goes to stderr and the recording into a file. The exit status is
+the program's.
 
-A step of training is what lies between two optimizer.step() of the first optimizer.
-Options of memprof stand before SCRIPT; all that follows it belongs to the program.
+A step of training is what lies between two optimizer.step() of the first
+optimizer. Options of memprof stand before SCRIPT; all that follows it belongs to
+the program.
 """
 
 

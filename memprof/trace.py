@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import json
 import os
 import re
@@ -10,9 +12,10 @@ import secrets
 import socket
 import sys
 import time
+import warnings
 import zlib
 from collections.abc import Callable, Iterator
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from memprof import _core, _files
 
@@ -23,6 +26,7 @@ except ImportError:  # the same interface, several times slower
 
 _GZIP_WINDOW = 31
 _LARGE_BYTES = 400 << 20  # browsers fail to open more JSON than this
+_STACK_OF_CALLER = 4  # write_trace, export_..., the method, its caller
 
 # Keys of the file that the writer makes itself, and one that a reader would cut at.
 _RESERVED = frozenset(
@@ -45,14 +49,42 @@ class _Gzip:
 
 
 def _write_all(write: Callable[[Any], Any], chunk: bytes) -> None:
-    view = memoryview(chunk)
-    while view:
-        taken = write(view)
-        if taken is None or taken >= len(view):
+    while chunk:
+        taken = write(chunk)
+        if taken is None or taken >= len(chunk):
             return
         if taken <= 0:
-            raise OSError(f"write() took {taken} of {len(view)} bytes")
-        view = view[taken:]
+            raise OSError(f"write() took {taken} of {len(chunk)} bytes")
+        chunk = chunk[taken:]
+
+
+def _write_of(file: IO[bytes]) -> Callable[[bytes], Any]:
+    """The file's write(); None from it means all was taken, but of a raw file that it would
+    have to wait."""
+    if not isinstance(file, io.RawIOBase):
+        return file.write
+    raw = file
+
+    def write(chunk: bytes) -> int:
+        taken = raw.write(chunk)
+        if taken is None:
+            raise BlockingIOError(errno.EAGAIN, "the file does not wait for its reader")
+        return taken
+
+    return write
+
+
+class _Counted:
+    """Passes chunks on and counts their bytes."""
+
+    def __init__(self, write: Callable[[bytes], Any]) -> None:
+        self._write = write
+        self.bytes = 0
+
+    def write(self, chunk: bytes) -> Any:
+        taken = self._write(chunk)
+        self.bytes += len(chunk) if taken is None else taken
+        return taken
 
 
 def write_trace(
@@ -77,22 +109,31 @@ def write_trace(
     """
     header = header or {}
     environment = header.get("environment", {})
-    sink = _Gzip(file.write) if gzip else None
+    write = _write_of(file)
+    packed = _Gzip(write) if gzip else None
+    sink = _Counted(packed.write if packed is not None else write)
     counts: dict[str, int] = _core.write_chrome_trace(
         core,
-        sink.write if sink is not None else file.write,
+        sink.write,
         tensorboard=tensorboard,
-        header=_header_text(header, python_functions),
+        header=_header_text(core, header, python_functions),
         process_id=int(environment.get("pid", os.getpid())),
-        process_name=_inner_json(os.path.basename((environment.get("argv") or ["python"])[0])),
-        trace_name=_inner_json(name),
+        process_name=_inner_json(_program_name(environment)),
+        # A reader takes the last ] of the file for the end of the events.
+        trace_name=_inner_json(name).replace("]", "\\u005d"),
         call_stacks=tensorboard if call_stacks is None else call_stacks,
         python_functions=python_functions,
         counter_points=counter_points,
         gpus=_gpu_limits(environment.get("devices", [])),
     )
-    if sink is not None:
-        sink.finish()
+    if packed is not None:
+        packed.finish()
+    if sink.bytes > _LARGE_BYTES:
+        warnings.warn(
+            f"the trace has {sink.bytes >> 20} MiB of JSON; browsers open about"
+            f" {_LARGE_BYTES >> 20}. Record fewer steps, or pass python_functions=False",
+            stacklevel=_STACK_OF_CALLER,
+        )
     return counts
 
 
@@ -120,9 +161,9 @@ def export_chrome_trace(
     """To a file, gzipped if its name ends in .gz, or into a binary file object. OSError when
     it cannot be written; then nothing is left behind."""
     if hasattr(path, "write"):
-        write_trace(core, path, header=header, **options)
+        write_trace(core, cast(IO[bytes], path), header=header, **options)
         return
-    name = os.fspath(path)
+    name = os.fsdecode(path)
     with _files.replaced(name) as file:
         write_trace(core, file, header=header, name=name, gzip=name.endswith(".gz"), **options)
 
@@ -194,7 +235,6 @@ def _exclusive(folder: str, worker: str, suffix: str) -> Iterator[tuple[IO[bytes
     """A new file under a name that nobody has, complete before the name appears."""
     temporary = os.path.join(folder, f".{worker[:100]}.{secrets.token_hex(6)}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    path = ""
     try:
         path = os.path.join(folder, f"{worker}.{time.time_ns()}{suffix}")
         with os.fdopen(descriptor, "wb", buffering=0) as file:
@@ -206,12 +246,21 @@ def _exclusive(folder: str, worker: str, suffix: str) -> Iterator[tuple[IO[bytes
 
 
 def _take_name(temporary: str, path: str) -> None:
+    """Two writers get the same nanosecond only where clocks are coarse; then the second
+    one's file is not lost but refused, and what stands there stays."""
     try:
         os.link(temporary, path)  # fails where the name is taken, unlike a rename
     except FileExistsError:
         raise
     except OSError:  # a file system without hard links
+        if os.path.exists(path):
+            raise
         os.replace(temporary, path)
+
+
+def _program_name(environment: dict[str, Any]) -> str:
+    name = os.path.basename((environment.get("argv") or [""])[0])
+    return "python" if name in ("", "-", "-c", "-m") else name
 
 
 def _inner_json(text: str) -> str:
@@ -220,13 +269,16 @@ def _inner_json(text: str) -> str:
     return json.dumps(safe, ensure_ascii=False)[1:-1]
 
 
-def _header_text(header: dict[str, Any], python_functions: bool) -> str:
+def _header_text(core: _core.Recording, header: dict[str, Any], python_functions: bool) -> str:
     environment = header.get("environment", {})
     coverage = header.get("coverage", {})
+    metadata = header.get("metadata", {})
     members: dict[str, Any] = {
-        "deviceProperties": environment.get("devices", []),
+        "deviceProperties": _device_properties(core, environment.get("devices", [])),
         "host_name": socket.gethostname(),
     }
+    if "distributedInfo" in metadata:  # readers take the rank from the first one in the file
+        members["distributedInfo"] = metadata["distributedInfo"]
     if header.get("trace_id"):
         members["trace_id"] = header["trace_id"]
     members["profile_memory"] = 1
@@ -242,9 +294,23 @@ def _header_text(header: dict[str, Any], python_functions: bool) -> str:
             for name, source in coverage.get("sources", {}).items()
         },
     }
-    for key, value in header.get("metadata", {}).items():
+    for key, value in metadata.items():
         if key not in _RESERVED:
             members[key] = value
     text = json.dumps(members, ensure_ascii=False, allow_nan=False, default=str, indent=None)
+    # Readers search the text for this key; the same key, written otherwise.
+    text = text.replace('"traceEvents": ', '"trace\\u0045vents": ')
     text = text.encode("utf-8", "backslashreplace").decode()
-    return text[1:-1] + ",\n" if members else ""
+    return text[1:-1] + ",\n"
+
+
+def _device_properties(
+    core: _core.Recording, known: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """One entry a device index, as readers index the list if there is one at all."""
+    devices = core.table("devices")
+    used = devices["device_index"][devices["device_type"] == 1]
+    count = int(used.max()) + 1 if len(used) else 0
+    if not known or len(known) >= count:
+        return known
+    return [*known, *({"id": index, "name": "?"} for index in range(len(known), count))]

@@ -1,7 +1,7 @@
 """Builds and runs every tests/c/test_*.c: plain, with ASan and UBSan, and with TSan.
 
 The first line of a program names the sources of csrc that it needs:
-`// needs: record/budget.c base/clock.c`, or `// needs: everything` for all that do without
+`// needs: record/budget.c output/*.c`, or `// needs: everything` for all that do without
 Python."""
 
 import os
@@ -59,11 +59,17 @@ def runtime_works(tmp_path_factory):
     return ask
 
 
+def matching(name: str) -> list[Path]:
+    found = sorted(CSRC.glob(name))
+    assert found, f"no source {name}"
+    return found
+
+
 def sources_of(program: Path) -> list[str]:
     needs = re.match(r"// needs: (.*)", program.read_text())
     assert needs, f"the first line of {program.name} must say `// needs: <sources>`"
     if needs[1].strip() != "everything":
-        return [str(CSRC / name) for name in needs[1].split()]
+        return [str(path) for name in needs[1].split() for path in matching(name)]
     sources = (path for path in CSRC.rglob("*.c") if path.parent.name != "python")
     return sorted(str(path) for path in sources if "Python.h" not in path.read_text())
 

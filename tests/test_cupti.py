@@ -302,10 +302,12 @@ def train():
 """)
     facts = run(f"""
 import torch
-from memprof._collection import Collection
+from memprof import _collection
+_collection._may_have_gpu = lambda: True
+Collection = _collection.Collection
 namespace = {{"launch": launch}}
 exec(compile(open({str(script)!r}).read(), {str(script)!r}, "exec"), namespace)
-c = Collection(cuda_activities=True); c.start()
+c = Collection(gpu=True); c.start()
 reason = c._session.start_activities([LIBRARY], only=True)
 namespace["train"](); recording = c.stop()
 rows, ops = recording.activities, recording.operators

@@ -11,10 +11,12 @@ import functools
 import gc
 import itertools
 import json
+import os
 import queue
 import re
 import signal
 import sys
+import sysconfig
 import threading
 import time
 import types
@@ -27,8 +29,10 @@ from memprof import _core
 INNER, OUTER = 192, 64  # csrc/python/frames.h
 HAS_QUALIFIED_NAMES = sys.version_info >= (3, 11)
 
+KNOWN = (3, 10) <= sys.version_info[:2] <= (3, 14)
 pytestmark = pytest.mark.skipif(
-    _core._frames_check() != "", reason=f"stacks are off: {_core._frames_check()}"
+    not KNOWN or bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+    reason="stacks are off in free-threaded builds and in versions to come",
 )
 
 seen = []
@@ -427,6 +431,10 @@ each_shape = pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.__
 in_session = pytest.mark.usefixtures("recording")
 
 
+def test_layout_is_proved():
+    assert _core._frames_check() == ""
+
+
 @each_shape
 @in_session
 def test_shape(shape):
@@ -813,7 +821,8 @@ def test_dead_codes_beyond_the_limit(limit):
             assert in_thread(record) == 0
     finally:
         _core._set_parked_limit(None)
-    assert len(addresses) < 2000
+    if "PYTHONMALLOC" not in os.environ:  # a debugging allocator may give none out again
+        assert len(addresses) < 2000
 
 
 def test_every_line_of_a_dead_code_is_known():

@@ -166,6 +166,7 @@ def test_defaults(fake):
         "shapes": False,
         "memory": True,
         "cuda": torch.cuda.is_available(),
+        "gpu": torch.cuda.is_available(),
         "max_bytes": 1 << 30,
         "ring": False,
     }

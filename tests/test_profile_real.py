@@ -165,11 +165,12 @@ def test_watch_finds_steps_by_the_optimizer():
     assert len(second.allocations) and not watching.active
 
 
-def test_forked_child_goes_on_without_recording():
+def test_forked_child_goes_on_without_recording(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(FORKING)],
         capture_output=True,
         text=True,
+        cwd=tmp_path,  # not this folder, whose memprof has no extension
         timeout=120,
         check=False,
     )
@@ -193,7 +194,7 @@ FORKING = """
 """
 
 
-def test_torch_that_is_imported_while_recording():
+def test_torch_that_is_imported_while_recording(tmp_path):
     program = """
         import sys, memprof
         watching = memprof.watch()
@@ -207,6 +208,7 @@ def test_torch_that_is_imported_while_recording():
         [sys.executable, "-c", textwrap.dedent(program)],
         capture_output=True,
         text=True,
+        cwd=tmp_path,  # not this folder, whose memprof has no extension
         timeout=120,
         check=False,
     )

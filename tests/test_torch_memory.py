@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from memprof._collection import Collection  # noqa: E402
+from memprof._collection import Collection
 
 
 def record(function, **options):
@@ -313,8 +313,10 @@ sys.exit(os.waitstatus_to_exitcode(status))
 """
 
 
-def test_fork_switches_the_child_off_and_lets_it_record_anew():
-    done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, timeout=120)
+def test_fork_switches_the_child_off_and_lets_it_record_anew(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", FORK], capture_output=True, cwd=tmp_path, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr.decode()
 
 
@@ -327,8 +329,10 @@ x = [torch.empty(1000) for _ in range(1000)]
 """
 
 
-def test_hooks_left_on_at_exit():
-    done = subprocess.run([sys.executable, "-c", LEFT_ON], capture_output=True, timeout=120)
+def test_hooks_left_on_at_exit(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", LEFT_ON], capture_output=True, cwd=tmp_path, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr.decode()
     assert done.stderr == b""
 

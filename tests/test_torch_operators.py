@@ -7,8 +7,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from memprof import _core, _torch_setup  # noqa: E402
-from memprof._collection import Collection  # noqa: E402
+from memprof import _core, _torch_setup
+from memprof._collection import Collection
 
 
 def record(function, **options):

@@ -181,21 +181,14 @@ start_operator(const void *record_function, start_mode mode)
     mp_log_leave(log);
 }
 
-/* In ring mode an operator that was open for long may have lost its event to a newer one:
- * then the place says something else. */
 MP_INLINE void
 complete(mp_thread_log *log, const mp_open_op *open, uint64_t ticks)
 {
-    mp_event *event = open->event;
     if (MP_UNLIKELY(g_recorder.ring)) {
-        const mp_chunk *chunk =
-            (const mp_chunk *)((uintptr_t)event & ~(uintptr_t)(MP_CHUNK_BYTES - 1));
-        if (chunk->log != log || event->kind != MP_EVENT_OPERATOR ||
-            event->op_at != open->ordinal) {
-            return;
-        }
+        mp_log_complete_in_ring(log, open->event, open->ordinal, ticks);
+    } else {
+        open->event->op.end_ticks = ticks;
     }
-    event->op.end_ticks = ticks;
 }
 
 /* Ends normally come in reverse order of the starts. Where some are missing (asynchronous

@@ -1,5 +1,7 @@
 #include "output/chrome_trace.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "output/trace_activities.h"
@@ -87,8 +89,9 @@ write_end(mp_trace_writer *writer)
     mp_json *json = &writer->json;
     int64_t start = writer->recording->window_start_ns - writer->base_ns;
     int64_t stop = writer->recording->stop_ns - writer->base_ns;
-    mp_json_literal(json, "{\"ph\": \"X\", \"cat\": \"Trace\", \"name\": \"PyTorch Profiler (0)\", "
-                          "\"pid\": \"Spans\", \"tid\": \"PyTorch Profiler\", \"ts\": ");
+    mp_json_literal(
+        json, "{\"ph\": \"X\", \"cat\": \"Trace\", \"name\": \"PyTorch Profiler (0)\", "
+              "\"pid\": \"Spans\", \"tid\": \"PyTorch Profiler\", \"ts\": ");
     mp_json_us(json, start);
     mp_json_literal(json, ", \"dur\": ");
     mp_json_us(json, stop - start);
@@ -101,35 +104,50 @@ write_end(mp_trace_writer *writer)
                           "\"Iteration Start: PyTorch Profiler\", \"pid\": \"Traces\", "
                           "\"tid\": \"Trace PyTorch Profiler\", \"ts\": ");
     mp_json_us(json, start);
-    mp_json_literal(json, "},\n{\"ph\": \"i\", \"s\": \"g\", \"name\": \"Record Window End\", "
-                          "\"pid\": \"\", \"tid\": \"\", \"ts\": ");
+    mp_json_literal(json,
+                    "},\n{\"ph\": \"i\", \"s\": \"g\", \"name\": \"Record Window End\", "
+                    "\"pid\": \"\", \"tid\": \"\", \"ts\": ");
     mp_json_us(json, stop);
     mp_json_literal(json, "}\n],\n\"traceName\": \"");
     write_text(json, writer->options->trace_name);
     mp_json_literal(json, "\"}\n");
 }
 
+/* Readers bind the ends of a flow to bars with a length. */
+static void
+mark_bars(const mp_trace_writer *writer, uint32_t *flow_of, uint32_t mark)
+{
+    for (size_t i = 0; i < writer->slices.count; i++) {
+        const mp_slice *slice = &writer->slices.items[i];
+        if (slice->kind == MP_SLICE_OPERATOR && slice->end_ns > slice->start_ns) {
+            flow_of[slice->row] = mark;
+        }
+    }
+}
+
 /* Each forward operator gives one flow, to the first backward node of it. */
 static mp_status
 number_flows(mp_trace_writer *writer)
 {
+    enum { NO_FLOW_YET = UINT32_MAX };
     const mp_operator *operators = MP_ROWS(writer->recording, OPERATORS, mp_operator);
     size_t count = MP_COUNT(writer->recording, OPERATORS);
-    writer->flow_of = calloc(count + 1, sizeof(*writer->flow_of));
-    if (writer->flow_of == NULL) {
+    uint32_t *flow_of = writer->flow_of = calloc(count + 1, sizeof(*flow_of));
+    if (flow_of == NULL) {
         return MP_NO_MEMORY;
     }
+    mark_bars(writer, flow_of, NO_FLOW_YET);
     uint32_t flows = 0;
     for (size_t i = 0; i < count; i++) {
         uint32_t forward = operators[i].forward_id;
-        bool in_window = operators[i].start_ns >= writer->recording->window_start_ns;
-        if (operators[i].scope != MP_SCOPE_BACKWARD_FUNCTION || forward == 0 || !in_window ||
-            operators[forward - 1].start_ns < writer->recording->window_start_ns ||
-            operators[forward - 1].scope == MP_SCOPE_BACKWARD_FUNCTION ||
-            writer->flow_of[forward - 1] != 0) {
-            continue;
+        if (operators[i].scope == MP_SCOPE_BACKWARD_FUNCTION && forward != 0 &&
+            operators[forward - 1].scope != MP_SCOPE_BACKWARD_FUNCTION &&
+            flow_of[i] == NO_FLOW_YET && flow_of[forward - 1] == NO_FLOW_YET) {
+            flow_of[i] = flow_of[forward - 1] = ++flows;
         }
-        writer->flow_of[i] = writer->flow_of[forward - 1] = ++flows;
+    }
+    for (size_t i = 0; i < count; i++) {
+        flow_of[i] = flow_of[i] == NO_FLOW_YET ? 0 : flow_of[i];
     }
     return MP_OK;
 }
@@ -155,18 +173,76 @@ number_modules(mp_trace_writer *writer)
 }
 
 static mp_status
+make_places(mp_trace_writer *writer)
+{
+    const mp_thread *threads = MP_ROWS(writer->recording, THREADS, mp_thread);
+    size_t count = MP_COUNT(writer->recording, THREADS);
+    writer->places = calloc(count + 1, sizeof(*writer->places));
+    if (writer->places == NULL) {
+        return MP_NO_MEMORY;
+    }
+    for (size_t i = 0; i <= count; i++) {
+        mp_trace_place *place = &writer->places[i];
+        int length =
+            snprintf(place->text, sizeof(place->text),
+                     ", \"pid\": %" PRId64 ", \"tid\": %" PRId64 ", \"ts\": ",
+                     writer->options->process_id, i == 0 ? 0 : threads[i - 1].os_id);
+        place->length = (uint32_t)length;
+    }
+    return MP_OK;
+}
+
+/* Names that readers take for more than a name. */
+static uint8_t
+role_of(const char *name, size_t length)
+{
+    static const struct {
+        const char *start;
+        mp_name_role role;
+    } s_roles[] = {
+        {"ProfilerStep", MP_NAME_STEP},
+        {"nccl:", MP_NAME_COMMUNICATION},
+        {"gloo:", MP_NAME_COMMUNICATION},
+    };
+    for (size_t i = 0; i < MP_COUNT_OF(s_roles); i++) {
+        size_t part = strlen(s_roles[i].start);
+        if (length >= part && memcmp(name, s_roles[i].start, part) == 0) {
+            return (uint8_t)s_roles[i].role;
+        }
+    }
+    return MP_NAME_PLAIN;
+}
+
+static mp_status
+mark_names(mp_trace_writer *writer)
+{
+    size_t count = writer->escaped.string_count;
+    writer->name_role = calloc(count + 1, sizeof(*writer->name_role));
+    if (writer->name_role == NULL) {
+        return MP_NO_MEMORY;
+    }
+    for (size_t i = 0; i < count; i++) {
+        size_t length;
+        const char *name = mp_recording_string(writer->recording, (uint32_t)i, &length);
+        writer->name_role[i] = role_of(name, length);
+    }
+    return MP_OK;
+}
+
+static mp_status
 prepare(mp_trace_writer *writer)
 {
     writer->base_ns = writer->recording->window_start_ns / BASE_STEP_NS * BASE_STEP_NS;
     MP_TRY(mp_escaped_init(&writer->escaped, writer->recording, STACK_FRAMES_TOLD));
-    MP_TRY(number_flows(writer));
     MP_TRY(number_modules(writer));
     MP_TRY(mp_trace_find_launches(writer));
+    MP_TRY(mark_names(writer));
+    MP_TRY(make_places(writer));
     size_t dropped = 0;
     MP_TRY(mp_slices_collect(writer->recording, writer->options->python_functions,
                              &writer->slices, &dropped));
     writer->counts.dropped_slices = dropped;
-    return MP_OK;
+    return number_flows(writer);
 }
 
 mp_status
@@ -189,6 +265,7 @@ mp_chrome_trace_write(const mp_recording *recording, const mp_trace_options *opt
             mp_trace_write_counters(&writer);
             write_end(&writer);
             status = mp_json_close(&writer.json);
+            status = status == MP_OK ? writer.escaped.status : status;
         } else {
             writer.json.next = writer.json.buffer;
             (void)mp_json_close(&writer.json);
@@ -197,6 +274,8 @@ mp_chrome_trace_write(const mp_recording *recording, const mp_trace_options *opt
     mp_slices_fini(&writer.slices);
     mp_escaped_fini(&writer.escaped);
     free(writer.flow_of);
+    free(writer.name_role);
+    free(writer.places);
     free(writer.module_number);
     free(writer.launches);
     *counts = writer.counts;

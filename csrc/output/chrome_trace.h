@@ -24,10 +24,10 @@ typedef struct mp_trace_gpu {
 
 typedef struct mp_trace_options {
     mp_trace_dialect dialect;
-    bool shapes;           /* Input Dims and Input type where recorded */
-    bool call_stacks;      /* the text `Call stack` on operators */
-    bool python_functions; /* bars rebuilt from stacks */
-    bool memory;           /* [memory] instants */
+    bool shapes;             /* Input Dims and Input type where recorded */
+    bool call_stacks;        /* the text `Call stack` on operators */
+    bool python_functions;   /* bars rebuilt from stacks */
+    bool memory;             /* [memory] instants */
     uint32_t counter_points; /* most per device and track; 0: no counter tracks */
     int64_t process_id;
     const char *process_name; /* JSON-escaped already */
@@ -41,7 +41,8 @@ typedef struct mp_trace_counts {
     uint64_t slices, memory_events, counters, flows, dropped_slices;
 } mp_trace_counts;
 
-mp_status mp_chrome_trace_write(const mp_recording *recording, const mp_trace_options *options,
-                                mp_json_sink sink, void *context, mp_trace_counts *counts);
+mp_status mp_chrome_trace_write(const mp_recording *recording,
+                                const mp_trace_options *options, mp_json_sink sink,
+                                void *context, mp_trace_counts *counts);
 
 #endif

@@ -1,7 +1,11 @@
 #include "output/escaped.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+#include "base/compiler.h"
 
 mp_status
 mp_escaped_init(mp_escaped *escaped, const mp_recording *recording, uint32_t stack_depth)
@@ -36,10 +40,30 @@ mp_escaped_fini(mp_escaped *escaped)
     *escaped = (mp_escaped){0};
 }
 
+/* Length of `path` up to where Python's libraries are named from, 0 when it is none. */
+static size_t
+library_prefix(const char *path, size_t length)
+{
+    static const char *const s_folders[] = {"/site-packages/", "/dist-packages/",
+                                            "/lib/python3."};
+    for (size_t i = 0; i < MP_COUNT_OF(s_folders); i++) {
+        const char *at = memmem(path, length, s_folders[i], strlen(s_folders[i]));
+        if (at != NULL) {
+            at += strlen(s_folders[i]);
+            bool named = i < 2; /* of the third the version is left */
+            const char *end =
+                named ? at - 1 : memchr(at, '/', length - (size_t)(at - path));
+            return end == NULL ? 0 : (size_t)(end + 1 - path);
+        }
+    }
+    return 0;
+}
+
 static const mp_escaped_text *
 string_text(mp_escaped *escaped, uint32_t id)
 {
-    static const mp_escaped_text s_empty = {"", 0};
+    static char s_nothing[MP_JSON_PADDING];
+    static const mp_escaped_text s_empty = {s_nothing, 0, 0};
     if (id >= escaped->string_count) {
         return &s_empty;
     }
@@ -47,11 +71,13 @@ string_text(mp_escaped *escaped, uint32_t id)
     if (text->bytes == NULL) {
         size_t length;
         const char *bytes = mp_recording_string(escaped->recording, id, &length);
-        text->bytes = malloc(length * MP_JSON_ESCAPE_FACTOR + 1);
+        text->bytes = malloc(length * MP_JSON_ESCAPE_FACTOR + MP_JSON_PADDING);
         if (text->bytes == NULL) {
+            escaped->status = MP_NO_MEMORY;
             return &s_empty;
         }
         text->length = mp_json_escape(text->bytes, bytes, length);
+        text->tail = library_prefix(text->bytes, text->length);
     }
     return text;
 }
@@ -60,7 +86,14 @@ void
 mp_escaped_string(mp_escaped *escaped, mp_json *json, uint32_t string_id)
 {
     const mp_escaped_text *text = string_text(escaped, string_id);
-    mp_json_bytes(json, text->bytes, text->length);
+    mp_json_padded(json, text->bytes, text->length);
+}
+
+void
+mp_escaped_file(mp_escaped *escaped, mp_json *json, uint32_t string_id)
+{
+    const mp_escaped_text *text = string_text(escaped, string_id);
+    mp_json_padded(json, text->bytes + text->tail, text->length - text->tail);
 }
 
 /* Length of one frame's text; writes it where `out` is not NULL. */
@@ -83,14 +116,17 @@ static void
 make_stack(mp_escaped *escaped, const mp_stack *stack, mp_escaped_text *text)
 {
     const mp_frame *frames = MP_ROWS(escaped->recording, FRAMES, mp_frame);
-    const uint32_t *rows = MP_ROWS(escaped->recording, STACK_FRAMES, uint32_t) + stack->offset;
-    uint32_t depth = stack->depth < escaped->stack_depth ? stack->depth : escaped->stack_depth;
+    const uint32_t *rows =
+        MP_ROWS(escaped->recording, STACK_FRAMES, uint32_t) + stack->offset;
+    uint32_t depth =
+        stack->depth < escaped->stack_depth ? stack->depth : escaped->stack_depth;
     size_t length = 0;
     for (uint32_t i = 0; i < depth; i++) {
         length += frame_text(escaped, &frames[rows[i]], NULL) + 1;
     }
-    text->bytes = malloc(length + 1);
+    text->bytes = malloc(length + MP_JSON_PADDING);
     if (text->bytes == NULL) {
+        escaped->status = MP_NO_MEMORY;
         return;
     }
     for (uint32_t i = 0; i < depth; i++) {
@@ -112,6 +148,6 @@ mp_escaped_stack(mp_escaped *escaped, mp_json *json, uint32_t stack_id)
         make_stack(escaped, &MP_ROWS(escaped->recording, STACKS, mp_stack)[stack_id], text);
     }
     if (text->bytes != NULL) {
-        mp_json_bytes(json, text->bytes, text->length);
+        mp_json_padded(json, text->bytes, text->length);
     }
 }

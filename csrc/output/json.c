@@ -60,32 +60,60 @@ mp_json_bytes(mp_json *json, const char *bytes, size_t count)
     }
 }
 
-/* Digits of a value, ending before `end`; returns where they begin. */
-static char *
-digits_before(char *end, uint64_t value)
+static unsigned
+count_digits(uint64_t value)
 {
+    static const uint64_t s_powers[] = {
+        0, /* so that 0 has one digit */
+        10,
+        100,
+        1000,
+        10000,
+        100000,
+        1000000,
+        10000000,
+        100000000,
+        1000000000,
+        10000000000,
+        100000000000,
+        1000000000000,
+        10000000000000,
+        100000000000000,
+        1000000000000000,
+        10000000000000000,
+        100000000000000000,
+        1000000000000000000,
+        10000000000000000000u,
+    };
+    /* log10(2) is about 1233 / 4096: right, or one too small. */
+    unsigned bits = 64 - (unsigned)__builtin_clzll(value | 1);
+    unsigned digits = bits * 1233 >> 12;
+    return digits + (value >= s_powers[digits]);
+}
+
+/* Writes the last `count` digits of a value. */
+static void
+write_digits(char *out, unsigned count, uint64_t value)
+{
+    char *end = out + count;
     while (value >= 100) {
         end -= 2;
         memcpy(end, &s_two_digits[value % 100 * 2], 2);
         value /= 100;
     }
     if (value >= 10) {
-        end -= 2;
-        memcpy(end, &s_two_digits[value * 2], 2);
+        memcpy(end - 2, &s_two_digits[value * 2], 2);
     } else {
-        *--end = (char)('0' + value);
+        end[-1] = (char)('0' + value);
     }
-    return end;
 }
 
 void
 mp_json_u64(mp_json *json, uint64_t value)
 {
-    char digits[20];
-    char *from = digits_before(digits + sizeof(digits), value);
-    size_t count = (size_t)(digits + sizeof(digits) - from);
+    unsigned count = count_digits(value);
     mp_json_reserve(json);
-    memcpy(json->next, from, count);
+    write_digits(json->next, count, value);
     json->next += count;
 }
 
@@ -106,8 +134,7 @@ mp_json_us(mp_json *json, int64_t ns)
     uint64_t value = ns > 0 ? (uint64_t)ns : 0;
     mp_json_u64(json, value / 1000);
     unsigned rest = (unsigned)(value % 1000);
-    mp_json_reserve(json);
-    char *out = json->next;
+    char *out = json->next; /* the slack holds it: a number was written since the check */
     out[0] = '.';
     out[1] = (char)('0' + rest / 100);
     memcpy(out + 2, &s_two_digits[rest % 100 * 2], 2);
@@ -120,7 +147,11 @@ static size_t
 utf8_length(const unsigned char *at, size_t left)
 {
     unsigned char lead = at[0];
-    size_t length = lead < 0x80 ? 1 : lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+    size_t length = lead < 0x80   ? 1
+                    : lead < 0xC2 ? 0
+                    : lead < 0xE0 ? 2
+                    : lead < 0xF0 ? 3
+                                  : 4;
     if (length == 0 || length > left || lead > 0xF4) {
         return 0;
     }

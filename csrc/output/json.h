@@ -51,6 +51,9 @@ void mp_json_us(mp_json *json, int64_t ns);
 #define MP_JSON_ESCAPE_FACTOR 6
 size_t mp_json_escape(char *out, const char *text, size_t length);
 
+/* Bytes that may be read behind a text given to mp_json_padded(). */
+#define MP_JSON_PADDING 32
+
 MP_INLINE void
 mp_json_reserve(mp_json *json)
 {
@@ -59,12 +62,28 @@ mp_json_reserve(mp_json *json)
     }
 }
 
+/* As mp_json_bytes, for texts with MP_JSON_PADDING bytes behind them: short ones are copied
+ * in whole blocks, without a call. */
+MP_INLINE void
+mp_json_padded(mp_json *json, const char *bytes, size_t count)
+{
+    mp_json_reserve(json);
+    if (MP_UNLIKELY(count > MP_JSON_SLACK / 2)) {
+        mp_json_bytes(json, bytes, count);
+        return;
+    }
+    for (size_t i = 0; i < count; i += MP_JSON_PADDING) {
+        memcpy(json->next + i, bytes + i, MP_JSON_PADDING);
+    }
+    json->next += count;
+}
+
 /* A string literal shorter than MP_JSON_SLACK. */
-#define mp_json_literal(json, literal)                                                   \
-    do {                                                                                 \
-        mp_json_reserve(json);                                                           \
-        memcpy((json)->next, literal, sizeof(literal) - 1);                              \
-        (json)->next += sizeof(literal) - 1;                                             \
+#define mp_json_literal(json, literal)                                                     \
+    do {                                                                                   \
+        mp_json_reserve(json);                                                             \
+        memcpy((json)->next, literal, sizeof(literal) - 1);                                \
+        (json)->next += sizeof(literal) - 1;                                               \
     } while (0)
 
 #endif

@@ -9,7 +9,8 @@ typedef struct open_function {
     uint64_t key; /* function, or module instance */
     uint32_t frame;
     uint32_t module;
-    size_t slice; /* index in the list */
+    size_t slice;    /* index in the list */
+    int64_t last_ns; /* until when it was seen while it was the innermost */
 } open_function;
 
 /* One thread's state while its events pass by. */
@@ -17,7 +18,6 @@ typedef struct open_stack {
     open_function functions[DEPTH_LIMIT]; /* outermost first */
     uint32_t depth;
     uint32_t stack_id; /* that it shows */
-    int64_t last_ns;   /* until when the innermost was seen */
     size_t next_border;
 } open_stack;
 
@@ -35,19 +35,29 @@ typedef struct builder {
     size_t border_count;
 } builder;
 
-/* Each function ends a nanosecond after the one inside it, so that the operators within
- * keep the lengths that were measured when slices are nested. */
+static int64_t
+later(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Ends all but the outermost `depth` functions, at `at` if they lasted so long. Each ends a
+ * nanosecond after what it calls, so that the operators in it keep the lengths that were
+ * measured when slices are nested. */
 static void
 close_from(builder *self, open_stack *open, uint32_t depth, int64_t at)
 {
     while (open->depth > depth) {
         const open_function *function = &open->functions[--open->depth];
         mp_slice *slice = &self->list->items[function->slice];
-        int64_t end = open->last_ns + 1;
-        open->last_ns = end;
-        slice->end_ns = end < at ? end : at;
+        int64_t end = function->last_ns + 1 < at ? function->last_ns + 1 : at;
+        slice->end_ns = end;
         if (slice->end_ns <= slice->start_ns) {
             slice->kind = NEVER_SEEN_AGAIN;
+        }
+        if (open->depth > 0) {
+            open_function *caller = &open->functions[open->depth - 1];
+            caller->last_ns = later(caller->last_ns, end);
         }
     }
 }
@@ -92,12 +102,11 @@ show_stack(builder *self, open_stack *open, const sample *event)
            functions[common].key == open->functions[common].key) {
         common++;
     }
-    int64_t last_ns = open->last_ns;
     close_from(self, open, common, event->start_ns);
-    open->last_ns = last_ns;
     for (uint32_t d = common; d < depth; d++) {
         open->functions[d] = functions[d];
         open->functions[d].slice = self->list->count;
+        open->functions[d].last_ns = event->start_ns;
         MP_TRY(mp_slices_add(self->list, &(mp_slice){.start_ns = event->start_ns,
                                                      .thread = event->thread,
                                                      .kind = MP_SLICE_PYTHON,
@@ -132,7 +141,10 @@ take_sample(builder *self, const sample *event)
     if (event->stack_id != open->stack_id || open->depth == 0) {
         MP_TRY(show_stack(self, open, event));
     }
-    open->last_ns = event->end_ns > open->last_ns ? event->end_ns : open->last_ns;
+    if (open->depth > 0) {
+        open_function *innermost = &open->functions[open->depth - 1];
+        innermost->last_ns = later(innermost->last_ns, event->end_ns);
+    }
     return MP_OK;
 }
 
@@ -148,8 +160,8 @@ take_samples(builder *self)
         if (j == allocation_count ||
             (i < operator_count && operators[i].start_ns <= allocations[j].time_ns)) {
             const mp_operator *row = &operators[i++];
-            MP_TRY(take_sample(self, &(sample){row->start_ns, row->end_ns, row->thread,
-                                               row->stack_id}));
+            MP_TRY(take_sample(
+                self, &(sample){row->start_ns, row->end_ns, row->thread, row->stack_id}));
         } else {
             const mp_allocation *row = &allocations[j++];
             MP_TRY(take_sample(

@@ -2,6 +2,12 @@
 
 #include <stdlib.h>
 
+static int64_t
+at_most(int64_t value, int64_t limit)
+{
+    return value < limit ? value : limit;
+}
+
 /* ---- order ---- */
 
 static int
@@ -20,19 +26,32 @@ in_order(const void *left, const void *right)
     return order != 0 ? order : compare(a->row, b->row);
 }
 
-/* Index of the list whose next slice begins first; of equal ones the outer kind. */
-static size_t
-first_list(const mp_slice_list *lists, const size_t *next)
+/* The lists while they are merged: what comes next of each, and when. */
+typedef struct merge {
+    const mp_slice *next[MP_SLICE_KIND_COUNT];
+    const mp_slice *end[MP_SLICE_KIND_COUNT];
+    int64_t start_ns[MP_SLICE_KIND_COUNT]; /* INT64_MAX: none left */
+} merge;
+
+static void
+look_ahead(merge *self, size_t kind)
 {
-    size_t first = MP_SLICE_KIND_COUNT;
-    for (size_t kind = 0; kind < MP_SLICE_KIND_COUNT; kind++) {
-        if (next[kind] < lists[kind].count &&
-            (first == MP_SLICE_KIND_COUNT || lists[kind].items[next[kind]].start_ns <
-                                                 lists[first].items[next[first]].start_ns)) {
-            first = kind;
-        }
+    self->start_ns[kind] = self->next[kind] == self->end[kind]
+                               ? INT64_MAX
+                               : at_most(self->next[kind]->start_ns, INT64_MAX - 1);
+}
+
+/* The slice that begins first; of equal ones the outer kind. */
+static const mp_slice *
+take_first(merge *self)
+{
+    size_t first = 0;
+    for (size_t kind = 1; kind < MP_SLICE_KIND_COUNT; kind++) {
+        first = self->start_ns[kind] < self->start_ns[first] ? kind : first;
     }
-    return first;
+    const mp_slice *slice = self->next[first]++;
+    look_ahead(self, first);
+    return slice;
 }
 
 /* Merging orders by start; only slices that begin together are left to sort. */
@@ -73,10 +92,17 @@ mp_slices_merge(const mp_slice_list *lists, size_t threads, mp_slice_list *out)
         free(place);
         return MP_NO_MEMORY;
     }
-    size_t next[MP_SLICE_KIND_COUNT] = {0};
+    merge self = {.next = {NULL}};
+    for (size_t kind = 0; kind < MP_SLICE_KIND_COUNT; kind++) {
+        self.next[kind] = lists[kind].items;
+        self.end[kind] = lists[kind].items;
+        if (lists[kind].count > 0) { /* NULL has no offsets */
+            self.end[kind] += lists[kind].count;
+        }
+        look_ahead(&self, kind);
+    }
     for (size_t i = 0; i < total; i++) {
-        size_t kind = first_list(lists, next);
-        const mp_slice *slice = &lists[kind].items[next[kind]++];
+        const mp_slice *slice = take_first(&self);
         items[place[slice->thread]++] = *slice;
     }
     free(place);
@@ -90,15 +116,10 @@ mp_slices_merge(const mp_slice_list *lists, size_t threads, mp_slice_list *out)
 /* The slices around the current one; entry d is at depth d. */
 typedef struct open_slices {
     int64_t end_ns[MP_SLICE_DEPTH];
-    uint32_t python[MP_SLICE_DEPTH]; /* index + 1 of the innermost Python slice up to here */
+    uint32_t
+        python[MP_SLICE_DEPTH]; /* index + 1 of the innermost Python slice up to here */
     size_t depth;
 } open_slices;
-
-static int64_t
-at_most(int64_t value, int64_t limit)
-{
-    return value < limit ? value : limit;
-}
 
 static int64_t
 at_least(int64_t value, int64_t limit)
@@ -106,7 +127,8 @@ at_least(int64_t value, int64_t limit)
     return value > limit ? value : limit;
 }
 
-/* Who lies in whom: by the slices' own times, but a child never reaches out of its parent. */
+/* Who lies in whom: by the slices' own times, but a child never reaches out of its parent.
+ */
 static size_t
 find_parents(mp_slice_list *list)
 {

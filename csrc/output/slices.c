@@ -5,18 +5,25 @@
 #include "base/table.h"
 #include "output/python_slices.h"
 #include "output/slice_order.h"
+#include "record/event.h"
+
+static mp_status
+make_room(mp_slice_list *list, size_t room)
+{
+    mp_slice *items = realloc(list->items, room * sizeof(*items));
+    if (items == NULL) {
+        return MP_NO_MEMORY;
+    }
+    list->items = items;
+    list->room = room;
+    return MP_OK;
+}
 
 mp_status
 mp_slices_add(mp_slice_list *list, const mp_slice *slice)
 {
     if (list->count == list->room) {
-        size_t room = list->room == 0 ? 1024 : list->room * 2;
-        mp_slice *items = realloc(list->items, room * sizeof(*items));
-        if (items == NULL) {
-            return MP_NO_MEMORY;
-        }
-        list->items = items;
-        list->room = room;
+        MP_TRY(make_room(list, list->room == 0 ? 1024 : list->room * 2));
     }
     list->items[list->count++] = *slice;
     return MP_OK;
@@ -33,7 +40,8 @@ mp_slices_fini(mp_slice_list *list)
 static mp_status
 add(const mp_recording *recording, mp_slice_list *list, mp_slice slice)
 {
-    if (slice.start_ns < recording->window_start_ns || slice.start_ns > recording->stop_ns) {
+    if (slice.start_ns < recording->window_start_ns ||
+        slice.start_ns > recording->stop_ns) {
         return MP_OK;
     }
     if (slice.end_ns > recording->stop_ns) {
@@ -53,11 +61,12 @@ add_steps(const mp_recording *recording, mp_slice_list *list)
             start = recording->window_start_ns;
         }
         if (steps[i].end_ns > start) {
-            MP_TRY(add(recording, list, (mp_slice){.start_ns = start,
-                                                   .end_ns = steps[i].end_ns,
-                                                   .thread = steps[i].thread,
-                                                   .kind = MP_SLICE_STEP,
-                                                   .row = (uint32_t)i}));
+            MP_TRY(add(recording, list,
+                       (mp_slice){.start_ns = start,
+                                  .end_ns = steps[i].end_ns,
+                                  .thread = steps[i].thread,
+                                  .kind = MP_SLICE_STEP,
+                                  .row = (uint32_t)i}));
         }
     }
     return MP_OK;
@@ -90,11 +99,12 @@ add_spans(const mp_recording *recording, mp_slice_list *list)
     }
     for (size_t i = 0; i < MP_COUNT(recording, SPANS) && status == MP_OK; i++) {
         if (spans[i].kind == MP_SPAN_USER || !named[spans[i].name_id]) {
-            status = add(recording, list, (mp_slice){.start_ns = spans[i].start_ns,
-                                                     .end_ns = spans[i].end_ns,
-                                                     .thread = spans[i].thread,
-                                                     .kind = MP_SLICE_SPAN,
-                                                     .row = (uint32_t)i});
+            status = add(recording, list,
+                         (mp_slice){.start_ns = spans[i].start_ns,
+                                    .end_ns = spans[i].end_ns,
+                                    .thread = spans[i].thread,
+                                    .kind = MP_SLICE_SPAN,
+                                    .row = (uint32_t)i});
         }
     }
     free(named);
@@ -105,12 +115,14 @@ static mp_status
 add_operators(const mp_recording *recording, mp_slice_list *list)
 {
     const mp_operator *operators = MP_ROWS(recording, OPERATORS, mp_operator);
+    MP_TRY(make_room(list, MP_COUNT(recording, OPERATORS) + 1));
     for (size_t i = 0; i < MP_COUNT(recording, OPERATORS); i++) {
-        MP_TRY(add(recording, list, (mp_slice){.start_ns = operators[i].start_ns,
-                                               .end_ns = operators[i].end_ns,
-                                               .thread = operators[i].thread,
-                                               .kind = MP_SLICE_OPERATOR,
-                                               .row = (uint32_t)i}));
+        MP_TRY(add(recording, list,
+                   (mp_slice){.start_ns = operators[i].start_ns,
+                              .end_ns = operators[i].end_ns,
+                              .thread = operators[i].thread,
+                              .kind = MP_SLICE_OPERATOR,
+                              .row = (uint32_t)i}));
     }
     return MP_OK;
 }
@@ -135,9 +147,11 @@ add_calls(const mp_recording *recording, mp_slice_list *list)
 static mp_status
 add_window(const mp_recording *recording, mp_slice_list *lists)
 {
+    const mp_operator *operators = MP_ROWS(recording, OPERATORS, mp_operator);
     for (size_t i = 0; i < lists[MP_SLICE_OPERATOR].count; i++) {
         const mp_slice *slice = &lists[MP_SLICE_OPERATOR].items[i];
-        if (slice->end_ns > slice->start_ns) {
+        if (operators[slice->row].scope != MP_SCOPE_USER &&
+            slice->end_ns > slice->start_ns) {
             return MP_OK;
         }
     }
@@ -150,10 +164,10 @@ add_window(const mp_recording *recording, mp_slice_list *lists)
                                                            : (threads > 0 ? 1 : 0);
     int64_t start = recording->window_start_ns;
     int64_t end = recording->stop_ns > start ? recording->stop_ns : start + 1;
-    return mp_slices_add(
-        &lists[MP_SLICE_WINDOW],
-        &(mp_slice){
-            .start_ns = start, .end_ns = end, .thread = thread, .kind = MP_SLICE_WINDOW});
+    return mp_slices_add(&lists[MP_SLICE_WINDOW], &(mp_slice){.start_ns = start,
+                                                              .end_ns = end,
+                                                              .thread = thread,
+                                                              .kind = MP_SLICE_WINDOW});
 }
 
 /* The kernel gives ids of ended threads anew; bars of one id share a track. */
@@ -172,7 +186,7 @@ share_tracks(const mp_recording *recording, mp_slice_list *lists)
             break;
         }
         *value = *value == 0 ? (uint32_t)i : *value;
-        track[i] = *value;
+        track[i] = threads[i - 1].os_id == 0 ? 0 : *value; /* as for no thread */
     }
     for (size_t kind = 0; kind < MP_SLICE_KIND_COUNT && status == MP_OK; kind++) {
         for (size_t i = 0; i < lists[kind].count; i++) {

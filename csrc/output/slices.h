@@ -29,8 +29,9 @@ typedef enum mp_slice_kind {
 
 typedef struct mp_slice {
     int64_t start_ns, end_ns;
-    uint32_t thread; /* 1-based, 0 unknown; in the result the first one with its kernel id */
-    uint32_t row;    /* of its table, 0-based; MP_SLICE_PYTHON: a row of `frames` */
+    uint32_t
+        thread;   /* 1-based, 0 unknown; in the result the first one with its kernel id */
+    uint32_t row; /* of its table, 0-based; MP_SLICE_PYTHON: a row of `frames` */
     uint32_t module; /* MP_SLICE_PYTHON: module id where it is a module's call, else 0 */
     uint32_t parent; /* MP_SLICE_PYTHON: index + 1 of the Python slice around it, else 0 */
     uint16_t depth;

@@ -1,152 +1,15 @@
 #include "output/trace_activities.h"
 #include "output/trace_writer.h"
 
+#include "output/trace_shapes.h"
 #include "record/event.h"
-
-/* c10::ScalarType as torch.profiler names it. */
-static const char *const s_dtypes[] = {
-    "unsigned char", "signed char", "short int", "int", "long int", "c10::Half", "float",
-    "double", "c10::complex<c10::Half>", "c10::complex<float>", "c10::complex<double>", "bool",
-    "c10::qint8", "c10::quint8", "c10::qint32", "c10::BFloat16",
-};
-
-/* Low byte of a header word of shape_values; see record/tables.h. */
-enum { INPUT_TENSOR = 1, INPUT_UNDEFINED = 2, INPUT_LIST = 3 };
-enum { TAG_NONE = 0 };
-
-typedef struct shape_run {
-    const int64_t *next, *end;
-} shape_run;
-
-static shape_run
-shapes_of(const mp_recording *recording, uint32_t id)
-{
-    const uint32_t *offsets = MP_ROWS(recording, SHAPE_OFFSETS, uint32_t);
-    const int64_t *values = MP_ROWS(recording, SHAPE_VALUES, int64_t);
-    if (id == 0 || (size_t)id + 1 >= MP_COUNT(recording, SHAPE_OFFSETS)) {
-        return (shape_run){0};
-    }
-    return (shape_run){values + offsets[id], values + offsets[id + 1]};
-}
-
-static unsigned
-header_kind(int64_t word)
-{
-    return (unsigned)word & 0xff;
-}
-
-static unsigned
-header_type(int64_t word)
-{
-    return (unsigned)(word >> 8) & 0xff;
-}
-
-static unsigned
-header_count(int64_t word)
-{
-    return (unsigned)(word >> 16) & 0xffff;
-}
-
-static void
-write_sizes(mp_json *json, shape_run *run, unsigned dims)
-{
-    mp_json_literal(json, "[");
-    for (unsigned d = 0; d < dims && run->next < run->end; d++) {
-        if (d > 0) {
-            mp_json_literal(json, ", ");
-        }
-        mp_json_i64(json, *run->next++);
-    }
-    mp_json_literal(json, "]");
-}
-
-/* One input's dimensions: [2, 3] of a tensor, [[2], [3]] of a list, [] of anything else. */
-static void
-write_input_dims(mp_json *json, shape_run *run)
-{
-    int64_t word = *run->next++;
-    if (header_kind(word) == INPUT_TENSOR) {
-        write_sizes(json, run, header_count(word));
-        return;
-    }
-    mp_json_literal(json, "[");
-    if (header_kind(word) == INPUT_LIST) {
-        bool first = true;
-        for (unsigned i = 0; i < header_count(word) && run->next < run->end; i++) {
-            int64_t item = *run->next++;
-            if (header_kind(item) != INPUT_TENSOR) {
-                continue;
-            }
-            if (!first) {
-                mp_json_literal(json, ", ");
-            }
-            first = false;
-            write_sizes(json, run, header_count(item));
-        }
-    }
-    mp_json_literal(json, "]");
-}
-
-static void
-write_dtype(mp_json *json, unsigned dtype)
-{
-    if (dtype < MP_COUNT_OF(s_dtypes)) {
-        mp_json_bytes(json, s_dtypes[dtype], strlen(s_dtypes[dtype]));
-    }
-}
-
-static void
-write_input_type(mp_json *json, shape_run *run)
-{
-    int64_t word = *run->next++;
-    mp_json_literal(json, "\"");
-    if (header_kind(word) == INPUT_TENSOR) {
-        write_dtype(json, header_type(word));
-        run->next += header_count(word);
-    } else if (header_kind(word) == INPUT_LIST) {
-        bool tensors = false;
-        for (unsigned i = 0; i < header_count(word) && run->next < run->end; i++) {
-            int64_t item = *run->next++;
-            tensors = tensors || header_kind(item) == INPUT_TENSOR;
-            run->next += header_kind(item) == INPUT_TENSOR ? header_count(item) : 0;
-        }
-        if (tensors) {
-            mp_json_literal(json, "TensorList");
-        } else {
-            mp_json_literal(json, "ScalarList");
-        }
-    } else if (header_kind(word) != INPUT_UNDEFINED && header_type(word) != TAG_NONE) {
-        mp_json_literal(json, "Scalar");
-    }
-    mp_json_literal(json, "\"");
-}
-
-static void
-write_inputs(mp_json *json, shape_run run, void (*write_input)(mp_json *, shape_run *))
-{
-    mp_json_literal(json, "[");
-    for (bool first = true; run.next < run.end; first = false) {
-        if (!first) {
-            mp_json_literal(json, ", ");
-        }
-        write_input(json, &run);
-    }
-    mp_json_literal(json, "]");
-}
-
-/* ---- beginnings and ends ---- */
 
 void
 mp_trace_write_place(mp_trace_writer *writer, uint32_t thread, int64_t time_ns)
 {
-    const mp_thread *threads = MP_ROWS(writer->recording, THREADS, mp_thread);
-    mp_json *json = &writer->json;
-    mp_json_literal(json, ", \"pid\": ");
-    mp_json_i64(json, writer->options->process_id);
-    mp_json_literal(json, ", \"tid\": ");
-    mp_json_i64(json, thread == 0 ? 0 : threads[thread - 1].os_id);
-    mp_json_literal(json, ", \"ts\": ");
-    mp_json_us(json, time_ns - writer->base_ns);
+    const mp_trace_place *place = &writer->places[thread];
+    mp_json_padded(&writer->json, place->text, place->length);
+    mp_json_us(&writer->json, time_ns - writer->base_ns);
 }
 
 static void
@@ -174,6 +37,38 @@ write_event_index(mp_trace_writer *writer)
 
 /* ---- each kind ---- */
 
+/* Only the steps that we recorded are steps: another profiler's mark of one, or a user's
+ * range of such a name, would count twice. */
+static void
+write_range_name(mp_trace_writer *writer, uint32_t name_id)
+{
+    if (writer->name_role[name_id] == MP_NAME_STEP) {
+        mp_json_literal(&writer->json, "range ");
+    }
+    mp_escaped_string(&writer->escaped, &writer->json, name_id);
+}
+
+/* A range that is no step: the plugin drops user_annotation, and with it the time of
+ * DataLoader and optimizer. */
+static void
+write_range_start(mp_trace_writer *writer, bool annotation)
+{
+    if (annotation && writer->options->dialect != MP_TRACE_TENSORBOARD) {
+        mp_json_literal(&writer->json,
+                        "{\"ph\": \"X\", \"cat\": \"user_annotation\", \"name\": \"");
+    } else {
+        mp_json_literal(&writer->json, "{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"");
+    }
+}
+
+static void
+write_external_id(mp_trace_writer *writer, size_t id)
+{
+    mp_json_literal(&writer->json, "\"External id\": ");
+    mp_json_u64(&writer->json, id);
+    mp_json_literal(&writer->json, ", \"Record function id\": 0, ");
+}
+
 static void
 write_step(mp_trace_writer *writer, const mp_slice *slice)
 {
@@ -184,9 +79,7 @@ write_step(mp_trace_writer *writer, const mp_slice *slice)
     mp_json_i64(json, step->number);
     mp_json_literal(json, "\"");
     write_times(writer, slice);
-    mp_json_literal(json, "\"External id\": ");
-    mp_json_u64(json, MP_COUNT(writer->recording, OPERATORS) + slice->row + 1);
-    mp_json_literal(json, ", ");
+    write_external_id(writer, MP_COUNT(writer->recording, OPERATORS) + slice->row + 1);
     write_event_index(writer);
     end_event(writer);
 }
@@ -194,11 +87,23 @@ write_step(mp_trace_writer *writer, const mp_slice *slice)
 static void
 write_span(mp_trace_writer *writer, const mp_slice *slice)
 {
-    mp_json *json = &writer->json;
-    const mp_span *span = &MP_ROWS(writer->recording, SPANS, mp_span)[slice->row];
-    mp_json_literal(json, "{\"ph\": \"X\", \"cat\": \"user_annotation\", \"name\": \"");
-    mp_escaped_string(&writer->escaped, json, span->name_id);
-    mp_json_literal(json, "\"");
+    const mp_recording *recording = writer->recording;
+    const mp_span *span = &MP_ROWS(recording, SPANS, mp_span)[slice->row];
+    write_range_start(writer, true);
+    write_range_name(writer, span->name_id);
+    mp_json_literal(&writer->json, "\"");
+    write_times(writer, slice);
+    write_external_id(writer, MP_COUNT(recording, OPERATORS) + MP_COUNT(recording, STEPS) +
+                                  slice->row + 1);
+    write_event_index(writer);
+    end_event(writer);
+}
+
+static void
+write_window(mp_trace_writer *writer, const mp_slice *slice)
+{
+    write_range_start(writer, false);
+    mp_json_literal(&writer->json, "memprof: recording\"");
     write_times(writer, slice);
     write_event_index(writer);
     end_event(writer);
@@ -207,7 +112,8 @@ write_span(mp_trace_writer *writer, const mp_slice *slice)
 static void
 write_module_name(mp_trace_writer *writer, uint32_t module_id)
 {
-    const mp_module *module = &MP_ROWS(writer->recording, MODULES, mp_module)[module_id - 1];
+    const mp_module *module =
+        &MP_ROWS(writer->recording, MODULES, mp_module)[module_id - 1];
     mp_json_literal(&writer->json, "nn.Module: ");
     mp_escaped_string(&writer->escaped, &writer->json, module->class_id);
     mp_json_literal(&writer->json, "_");
@@ -219,7 +125,7 @@ write_function_name(mp_trace_writer *writer, const mp_slice *slice)
 {
     mp_json *json = &writer->json;
     const mp_frame *frame = &MP_ROWS(writer->recording, FRAMES, mp_frame)[slice->row];
-    mp_escaped_string(&writer->escaped, json, frame->file_id);
+    mp_escaped_file(&writer->escaped, json, frame->file_id);
     mp_json_literal(json, "(");
     mp_json_u64(json, frame->line);
     mp_json_literal(json, "): ");
@@ -274,12 +180,9 @@ write_operator_args(mp_trace_writer *writer, const mp_operator *op, uint32_t row
         mp_json_literal(json, ", \"Fwd thread id\": ");
         mp_json_u64(json, op->forward_thread);
     }
-    if (options->shapes && op->shapes_id != 0) {
-        shape_run run = shapes_of(writer->recording, op->shapes_id);
-        mp_json_literal(json, ", \"Input Dims\": ");
-        write_inputs(json, run, write_input_dims);
-        mp_json_literal(json, ", \"Input type\": ");
-        write_inputs(json, run, write_input_type);
+    if (options->shapes) {
+        bool communicates = writer->name_role[op->name_id] == MP_NAME_COMMUNICATION;
+        mp_trace_write_shapes(json, writer->recording, op->shapes_id, !communicates);
     }
     if (options->call_stacks && op->stack_id != 0) {
         mp_json_literal(json, ", \"Call stack\": \"");
@@ -321,15 +224,8 @@ write_operator(mp_trace_writer *writer, const mp_slice *slice)
 {
     mp_json *json = &writer->json;
     const mp_operator *op = &MP_ROWS(writer->recording, OPERATORS, mp_operator)[slice->row];
-    /* The plugin drops user_annotation, and with it DataLoader and Optimizer time. */
-    bool annotation =
-        op->scope == MP_SCOPE_USER && writer->options->dialect != MP_TRACE_TENSORBOARD;
-    if (annotation) {
-        mp_json_literal(json, "{\"ph\": \"X\", \"cat\": \"user_annotation\", \"name\": \"");
-    } else {
-        mp_json_literal(json, "{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"");
-    }
-    mp_escaped_string(&writer->escaped, json, op->name_id);
+    write_range_start(writer, op->scope == MP_SCOPE_USER);
+    write_range_name(writer, op->name_id);
     mp_json_literal(json, "\"");
     write_times(writer, slice);
     write_operator_args(writer, op, slice->row);
@@ -345,6 +241,11 @@ mp_trace_write_slices(mp_trace_writer *writer)
     for (size_t i = 0; i < writer->slices.count && writer->json.status == MP_OK; i++) {
         const mp_slice *slice = &writer->slices.items[i];
         switch ((mp_slice_kind)slice->kind) {
+        case MP_SLICE_WINDOW:
+            write_window(writer, slice);
+            break;
+        case MP_SLICE_KIND_COUNT:
+            break;
         case MP_SLICE_STEP:
             write_step(writer, slice);
             break;

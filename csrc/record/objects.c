@@ -41,6 +41,10 @@ release_locked(void)
 bool
 mp_objects_open(void)
 {
+    static bool s_fork_handled;
+    if (!s_fork_handled) {
+        s_fork_handled = pthread_atfork(NULL, NULL, mp_objects_after_fork) == 0;
+    }
     pthread_mutex_lock(&s_lock);
     release_locked();
     s_objects = reserve(sizeof(*s_objects) * OBJECT_LIMIT);

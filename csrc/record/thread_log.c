@@ -320,6 +320,19 @@ mp_log_append_slow(mp_thread_log *log)
     return events;
 }
 
+MP_NOINLINE void
+mp_log_complete_in_ring(mp_thread_log *log, mp_event *event, uint32_t ordinal,
+                        uint64_t end_ticks)
+{
+    const mp_chunk *chunk =
+        (const mp_chunk *)((uintptr_t)event & ~(uintptr_t)(MP_CHUNK_BYTES - 1));
+    pthread_mutex_lock(&s_chunk_lock); /* no chunk changes hands meanwhile */
+    if (chunk->log == log && event->kind == MP_EVENT_OPERATOR && event->op_at == ordinal) {
+        event->op.end_ticks = end_ticks;
+    }
+    pthread_mutex_unlock(&s_chunk_lock);
+}
+
 mp_event *
 mp_chunk_events(const mp_thread_log *log, const mp_chunk *chunk, mp_event **end)
 {
@@ -382,19 +395,6 @@ mp_recorder_stop(void)
             sched_yield();
         }
     }
-}
-
-mp_status
-mp_recorder_restart(void)
-{
-    size_t bytes = g_recorder.budget.bytes;
-    mp_recorder_stop();
-    mp_budget_close(&g_recorder.budget);
-    MP_TRY(mp_budget_open(&g_recorder.budget, bytes));
-    mp_store_relaxed(&g_recorder.overwritten_ticks, 0);
-    mp_store_relaxed(&g_recorder.limit_ticks, 0);
-    mp_recorder_start();
-    return MP_OK;
 }
 
 void

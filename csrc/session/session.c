@@ -139,7 +139,7 @@ mp_session_attach_torch(void)
                 : MP_CPU_ROUTE_NONE;
         report->memory_on = mp_torch_alloc_start(route) == MP_OK;
     }
-    if (!report->operators_on) {
+    if (!report->operators_on && g_torch_layout.operators) {
         report->operators_on =
             mp_torch_ops_start(s_session.options.operators, s_session.options.shapes) == MP_OK;
         report->shapes_on = report->operators_on && s_session.options.shapes &&

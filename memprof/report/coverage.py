@@ -78,11 +78,13 @@ def _devices(recording: "Recording") -> Iterator[str]:
                 f" the start + {size(balance.allocated_bytes)} allocated -"
                 f" {size(balance.freed_bytes)} freed is not {size(balance.end_bytes)}"
             )
-        if balance.unknown_frees:
-            blocks = count(balance.unknown_frees, "block")
+        older = recording.coverage.get("older_cpu_blocks") and balance.device == "cpu"
+        if balance.unknown_frees or older:
+            died = f" ({balance.unknown_frees} of those blocks died in it)"
             yield (
-                f"{device}: {blocks} from before the recording died in it; their sizes"
-                " are not known and no total holds them"
+                f"{device}: what was live before the recording began is in no figure"
+                f"{died if balance.unknown_frees else ''}; start it before the model is"
+                " made, or use memprof run"
             )
         elif balance.notes:
             yield from (f"{device}: {note}" for note in balance.notes)

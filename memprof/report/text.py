@@ -82,7 +82,7 @@ def _title(recording: "Recording") -> Iterator[_Line]:
 
 def _script(recording: "Recording") -> str:
     argv = recording.header.get("environment", {}).get("argv") or [""]
-    return os.path.basename(argv[0])
+    return os.path.basename(str(argv[0]))
 
 
 def _devices_by_weight(recording: "Recording") -> list[str]:

@@ -303,36 +303,6 @@ write_until_told(void *argument)
 }
 
 static void
-restart_drops_what_came_before(void)
-{
-    static _Atomic(bool) s_stop;
-    pthread_t threads[WRITERS];
-    open_recorder(64 * MIB, false);
-    mp_recorder_start();
-    CHECK(write_event(77));
-    for (int i = 0; i < WRITERS; i++) {
-        threads[i] = check_thread(write_until_told, &s_stop);
-    }
-    for (int i = 0; i < 20; i++) {
-        usleep(500);
-        CHECK_EQUAL(mp_recorder_restart(), MP_OK);
-    }
-    CHECK(write_event(1));
-    mp_recorder_stop();
-    mp_store_relaxed(&s_stop, true);
-    for (int i = 0; i < WRITERS; i++) {
-        check_join(threads[i]);
-    }
-    uint64_t lost;
-    (void)count_all(&lost); /* consecutive numbers in every log */
-    uint64_t last;
-    CHECK(t_log->epoch == g_recorder.last_epoch);
-    CHECK_EQUAL(count_events(t_log, &last), 1);
-    CHECK_EQUAL(last, 1);
-    mp_recorder_close();
-}
-
-static void
 a_child_records_nothing_and_may_start_anew(void)
 {
     static _Atomic(bool) s_stop;
@@ -390,7 +360,6 @@ main(void)
     RUN(keeps_what_ended_threads_wrote);
     RUN(logs_of_ended_threads_are_used_again);
     RUN(another_thread_stops_four_writers);
-    RUN(restart_drops_what_came_before);
     RUN(a_child_records_nothing_and_may_start_anew);
     RUN(every_loss_has_a_name);
     return 0;

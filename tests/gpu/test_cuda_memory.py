@@ -68,6 +68,7 @@ def run(body, **environment):
     done = subprocess.run(
         [sys.executable, "-c", PROLOGUE + body],
         capture_output=True,
+        check=False,
         text=True,
         timeout=300,
         env={**os.environ, **environment},
