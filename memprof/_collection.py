@@ -4,7 +4,6 @@ names, optimizer steps, blocks live at start), tied to torch when torch is there
 from __future__ import annotations
 
 import atexit
-import glob
 import importlib.abc
 import importlib.util
 import os
@@ -15,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from memprof import _core, _torch_setup
+from memprof import _core, _cupti, _torch_setup
 from memprof._modules import ModuleNames
 from memprof._notices import last_line, notify
 from memprof.recording import Recording
@@ -153,8 +152,9 @@ class Collection:
         setup = self._torch.setup if self._torch is not None else None
         cuda = self._torch.cuda_reason if self._torch is not None else "torch is not loaded"
         found = _coverage(raw, self._options, setup, cuda)
-        gpu = self._torch.gpu_reason if self._torch is not None else "torch is not loaded"
+        gpu = self._torch.gpu.reason if self._torch is not None else "torch is not loaded"
         found["sources"]["gpu activity"] = _source(not gpu, gpu)
+        found["losses"].update(_cupti.losses(raw["activities"]))
         found["activities"] = raw["activities"]
         found["older_cpu_blocks"] = self._older_blocks
         return found
@@ -209,6 +209,7 @@ class Collection:
 
     def _prepare_end(self, *, last_names: bool) -> None:
         if self._torch is not None and self.active:
+            self._torch.gpu.before_stop()
             self._torch.names.update(last=last_names)
             self._torch.mark_roles()
 
@@ -245,7 +246,7 @@ class _TorchTies:
         self._was_enabled = profiler._is_profiler_enabled
         profiler._is_profiler_enabled = True  # inductor and dynamo mark their ranges
         self.cuda_reason = self._take_baseline(options)
-        self.gpu_reason = self._start_gpu(options)
+        self.gpu = _cupti.GpuActivity(torch, session, options["gpu"])
 
     def _hook_optimizers(self) -> list[Any]:
         optimizer: Any = sys.modules.get("torch.optim.optimizer")
@@ -281,20 +282,6 @@ class _TorchTies:
             self._session.set_baseline(np.array(rows, dtype=_BASELINE))
         return reason
 
-    def _start_gpu(self, options: dict[str, Any]) -> str:
-        """Starts CUPTI; returns why there is no GPU activity, or ""."""
-        if not options["gpu"]:
-            return "not asked for"
-        if not self._torch.cuda.is_available():
-            return "no CUDA device"
-        if self._torch.autograd._profiler_enabled():
-            reason = "torch.profiler holds CUPTI, which serves one at a time; stop it first"
-        else:
-            reason = str(self._session.start_activities(cupti_paths()))
-        if reason:
-            notify(f"memprof records no GPU activity: {reason}")
-        return reason
-
     def mark_roles(self) -> None:
         torch = self._torch
         for function in (
@@ -311,6 +298,7 @@ class _TorchTies:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+        self.gpu.undo()
         self._torch.autograd.profiler._is_profiler_enabled = self._was_enabled
 
 
@@ -367,17 +355,6 @@ def _may_have_gpu() -> bool:
     """Whether room for GPU activity is worth keeping; asks no driver before torch does."""
     torch = _loaded_torch()
     return torch is None or bool(torch.cuda.is_available())
-
-
-def cupti_paths() -> list[str]:
-    """Where pip's packages and a toolkit keep CUPTI, the newest name first."""
-    folders = [os.path.join(entry, "nvidia") for entry in sys.path if entry]
-    found = [p for f in folders for p in glob.glob(os.path.join(f, "*", "lib", "libcupti.so*"))]
-    toolkit = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
-    if toolkit:
-        for folder in ("extras/CUPTI/lib64", "lib64"):
-            found += glob.glob(os.path.join(toolkit, folder, "libcupti.so*"))
-    return sorted((p for p in found if "stubs" not in p), reverse=True)
 
 
 def _set_fork_handler() -> None:
@@ -460,6 +437,17 @@ def environment_header() -> dict[str, Any]:
     return header
 
 
+# Kineto's keys and the names that torch has them under, not all in each version.
+_DEVICE_LIMITS = {
+    "maxThreadsPerMultiprocessor": "max_threads_per_multi_processor",
+    "regsPerMultiprocessor": "regs_per_multiprocessor",
+    "sharedMemPerMultiprocessor": "shared_memory_per_multiprocessor",
+    "sharedMemPerBlock": "shared_memory_per_block",
+    "sharedMemPerBlockOptin": "shared_memory_per_block_optin",
+    "warpSize": "warp_size",
+}
+
+
 def _device(torch: Any, index: int) -> dict[str, Any]:
     properties = torch.cuda.get_device_properties(index)
     return {
@@ -469,6 +457,11 @@ def _device(torch: Any, index: int) -> dict[str, Any]:
         "computeMajor": properties.major,
         "computeMinor": properties.minor,
         "numSms": properties.multi_processor_count,
+        **{
+            key: getattr(properties, name)
+            for key, name in _DEVICE_LIMITS.items()
+            if hasattr(properties, name)
+        },
     }
 
 
@@ -488,6 +481,8 @@ def environment() -> dict[str, Any]:
             "version": torch.version.cuda,
             "devices": torch.cuda.device_count(),
         }
+        if torch.cuda.is_available():
+            found["cupti"] = _cupti.library()
     check = getattr(_core, "_frames_check", None)
     reason = check() if check is not None else ""
     found["python_stacks"] = reason or "proved"

@@ -124,6 +124,7 @@ def write_trace(
         call_stacks=tensorboard if call_stacks is None else call_stacks,
         python_functions=python_functions,
         counter_points=counter_points,
+        gpus=_gpu_limits(environment.get("devices", [])),
     )
     if packed is not None:
         packed.finish()
@@ -134,6 +135,20 @@ def write_trace(
             stacklevel=_STACK_OF_CALLER,
         )
     return counts
+
+
+def _gpu_limits(devices: list[dict[str, Any]]) -> tuple[tuple[int, int, int, int], ...]:
+    """Of each device by index: multiprocessors, and the threads, registers and shared memory
+    of one."""
+    limits: dict[int, tuple[int, int, int, int]] = {}
+    for device in devices:
+        limits[int(device["id"])] = (
+            int(device.get("numSms", 0)),
+            int(device.get("maxThreadsPerMultiprocessor", 0)),
+            int(device.get("regsPerMultiprocessor", 0)),
+            int(device.get("sharedMemPerMultiprocessor", 0)),
+        )
+    return tuple(limits.get(index, (0, 0, 0, 0)) for index in range(max(limits, default=-1) + 1))
 
 
 def export_chrome_trace(

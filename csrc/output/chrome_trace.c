@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "output/trace_activities.h"
 #include "output/trace_writer.h"
 #include "record/event.h"
 
@@ -234,6 +235,7 @@ prepare(mp_trace_writer *writer)
     writer->base_ns = writer->recording->window_start_ns / BASE_STEP_NS * BASE_STEP_NS;
     MP_TRY(mp_escaped_init(&writer->escaped, writer->recording, STACK_FRAMES_TOLD));
     MP_TRY(number_modules(writer));
+    MP_TRY(mp_trace_find_launches(writer));
     MP_TRY(mark_names(writer));
     MP_TRY(make_places(writer));
     size_t dropped = 0;
@@ -256,6 +258,7 @@ mp_chrome_trace_write(const mp_recording *recording, const mp_trace_options *opt
             write_process(&writer);
             write_threads(&writer);
             mp_trace_write_slices(&writer);
+            mp_trace_write_activities(&writer);
             if (options->memory) {
                 mp_trace_write_memory(&writer);
             }
@@ -274,6 +277,7 @@ mp_chrome_trace_write(const mp_recording *recording, const mp_trace_options *opt
     free(writer.name_role);
     free(writer.places);
     free(writer.module_number);
+    free(writer.launches);
     *counts = writer.counts;
     return status;
 }

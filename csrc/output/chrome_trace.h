@@ -16,6 +16,12 @@ typedef enum mp_trace_dialect {
     MP_TRACE_TENSORBOARD = 1, /* as torch-tb-profiler 0.4.3 reads */
 } mp_trace_dialect;
 
+/* Limits of one multiprocessor, for estimates of occupancy; 0: not known. */
+typedef struct mp_trace_gpu {
+    uint32_t multiprocessors; /* of the device */
+    uint32_t threads, registers, shared_bytes;
+} mp_trace_gpu;
+
 typedef struct mp_trace_options {
     mp_trace_dialect dialect;
     bool shapes;             /* Input Dims and Input type where recorded */
@@ -27,6 +33,8 @@ typedef struct mp_trace_options {
     const char *process_name; /* JSON-escaped already */
     const char *header;       /* JSON members `"key": value, ` before traceEvents, or "" */
     const char *trace_name;   /* JSON-escaped */
+    const mp_trace_gpu *gpus; /* by device index */
+    size_t gpu_count;
 } mp_trace_options;
 
 typedef struct mp_trace_counts {

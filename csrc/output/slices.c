@@ -127,6 +127,22 @@ add_operators(const mp_recording *recording, mp_slice_list *list)
     return MP_OK;
 }
 
+static mp_status
+add_calls(const mp_recording *recording, mp_slice_list *list)
+{
+    const mp_activity *rows = MP_ROWS(recording, ACTIVITIES, mp_activity);
+    for (size_t i = 0; i < MP_COUNT(recording, ACTIVITIES); i++) {
+        if (MP_ACTIVITY_IS_CALL(rows[i].kind)) {
+            MP_TRY(add(recording, list, (mp_slice){.start_ns = rows[i].start_ns,
+                                                   .end_ns = rows[i].end_ns,
+                                                   .thread = rows[i].thread,
+                                                   .kind = MP_SLICE_CALL,
+                                                   .row = (uint32_t)i}));
+        }
+    }
+    return MP_OK;
+}
+
 /* Readers divide by the length of all steps, or else of all operators. */
 static mp_status
 add_window(const mp_recording *recording, mp_slice_list *lists)
@@ -190,6 +206,7 @@ collect(const mp_recording *recording, bool python_functions, mp_slice_list *lis
     MP_TRY(add_steps(recording, &lists[MP_SLICE_STEP]));
     MP_TRY(add_spans(recording, &lists[MP_SLICE_SPAN]));
     MP_TRY(add_operators(recording, &lists[MP_SLICE_OPERATOR]));
+    MP_TRY(add_calls(recording, &lists[MP_SLICE_CALL]));
     MP_TRY(add_window(recording, lists));
     if (python_functions) {
         MP_TRY(mp_python_slices_add(recording, &lists[MP_SLICE_PYTHON]));

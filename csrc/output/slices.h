@@ -23,6 +23,7 @@ typedef enum mp_slice_kind {
     MP_SLICE_SPAN,
     MP_SLICE_PYTHON,
     MP_SLICE_OPERATOR,
+    MP_SLICE_CALL, /* of CUDA's API: a row of `activities` */
     MP_SLICE_KIND_COUNT
 } mp_slice_kind;
 

@@ -1,3 +1,4 @@
+#include "output/trace_activities.h"
 #include "output/trace_writer.h"
 
 #include "output/trace_shapes.h"
@@ -256,6 +257,9 @@ mp_trace_write_slices(mp_trace_writer *writer)
             break;
         case MP_SLICE_OPERATOR:
             write_operator(writer, slice);
+            break;
+        case MP_SLICE_CALL:
+            mp_trace_write_call(writer, slice);
             break;
         }
     }

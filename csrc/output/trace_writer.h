@@ -30,6 +30,7 @@ typedef struct mp_trace_writer {
     mp_trace_place *places; /* by thread id, 0 included */
     uint8_t *name_role;     /* by string: mp_name_role */
     uint32_t *module_number; /* module row -> its number among instances of its class */
+    uint8_t *launches;       /* activity row -> 1: a call that an arrow leaves from */
     uint32_t event_index;    /* "Ev Idx" */
     mp_trace_counts counts;
 } mp_trace_writer;

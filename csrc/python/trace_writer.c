@@ -49,23 +49,43 @@ sink_write(void *context, const char *bytes, size_t count)
     return status;
 }
 
+/* (multiprocessors, threads, registers, shared bytes) of each device, by index. */
+static bool
+read_gpus(PyObject *list, mp_trace_gpu *gpus, size_t room, size_t *count)
+{
+    Py_ssize_t given = list == NULL ? 0 : PyTuple_GET_SIZE(list);
+    *count = (size_t)given < room ? (size_t)given : room;
+    for (size_t i = 0; i < *count; i++) {
+        PyObject *item = PyTuple_GET_ITEM(list, (Py_ssize_t)i);
+        if (!PyArg_ParseTuple(item, "IIII:gpus", &gpus[i].multiprocessors, &gpus[i].threads,
+                              &gpus[i].registers, &gpus[i].shared_bytes)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static PyObject *
 write_chrome_trace(PyObject *module, PyObject *args, PyObject *kwargs)
 {
     static char *s_names[] = {"recording", "write", "tensorboard", "header", "process_id",
                               "process_name", "trace_name", "shapes", "call_stacks",
-                              "python_functions", "memory", "counter_points", NULL};
-    PyObject *recording_object;
+                              "python_functions", "memory", "counter_points", "gpus",
+                              NULL};
+    PyObject *recording_object, *gpu_list = NULL;
+    mp_trace_gpu gpus[64];
     file_sink sink = {0};
     int tensorboard = 0, shapes = 1, call_stacks = 1, python_functions = 1, memory = 1;
     unsigned int counter_points = 20000;
     long long process_id = 0;
     mp_trace_options options = {.header = "", .process_name = "python", .trace_name = ""};
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$psLssppppI:write_chrome_trace", s_names,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$psLssppppIO!:write_chrome_trace", s_names,
                                      &recording_object, &sink.write, &tensorboard,
                                      &options.header, &process_id, &options.process_name,
                                      &options.trace_name, &shapes, &call_stacks,
-                                     &python_functions, &memory, &counter_points)) {
+                                     &python_functions, &memory, &counter_points,
+                                     &PyTuple_Type, &gpu_list) ||
+        !read_gpus(gpu_list, gpus, MP_COUNT_OF(gpus), &options.gpu_count)) {
         return NULL;
     }
     const mp_recording *recording = mp_recording_unwrap(recording_object);
@@ -77,6 +97,7 @@ write_chrome_trace(PyObject *module, PyObject *args, PyObject *kwargs)
     options.call_stacks = call_stacks;
     options.python_functions = python_functions;
     options.memory = memory;
+    options.gpus = gpus;
     options.counter_points = counter_points;
     options.process_id = process_id;
     mp_trace_counts counts = {0};

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from memprof.recording import Recording
 
 # Reasons for a source to be off that are no news to the user.
-_EXPECTED = ("not asked for", "no CUDA device", "")
+_EXPECTED = ("not asked for", "no CUDA device", "CUDA was not used", "")
 _NO_STACK = "(no Python stack)"
 _UNNAMED_SHARE = 0.02  # of the peak; less without a line is not worth a sentence
 
@@ -27,6 +27,16 @@ _LOSSES = {
     "operators_too_deep": "operators were nested more than 512 deep and left out",
     "objects_at_limit": "code objects or modules were more than can be told apart",
     "threads_without_log": "threads were not recorded: no memory for their logs",
+    "activities_at_limit": "rows of GPU activity are missing: raise max_memory",
+    "activities_overwritten": "older rows of GPU activity made room for newer ones",
+    "activities_dropped": "records of GPU activity were dropped by CUPTI",
+    "activities_without_time": "records of GPU activity came without times and were left out",
+    "activity_buffers_refused": "times there was no buffer for CUPTI, so records are missing:"
+    " raise max_memory",
+    "activity_buffers_foreign": "buffers of another CUPTI client came in and were left alone:"
+    " two profilers ran at once",
+    "activity_buffers_broken": "buffers of CUPTI could not be read to their end",
+    "activities_of_unknown_kind": "records of GPU activity were of a kind not known here",
 }
 
 

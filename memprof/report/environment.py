@@ -34,6 +34,8 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
             yield from _row("  " + _CHECKS.get(name, name), _passed(answer, "passed"))
     yield ""
     yield from _row("CUDA", _cuda(found))
+    if "cupti" in found:
+        yield from _row("CUPTI", _cupti(found["cupti"]))
     for device in found.get("devices", ()):
         gib = device["totalGlobalMem"] / 2**30
         yield from _row(f"  cuda:{device['id']}", f"{device['name']}, {gib:.1f} GiB")
@@ -67,3 +69,9 @@ def _cuda(found: Mapping[str, Any]) -> str:
     if cuda["version"] is None:
         return "not in this build of torch: CPU memory only"
     return f"torch has {cuda['version']}, but no device can be used: CPU memory only"
+
+
+def _cupti(library: Mapping[str, Any]) -> str:
+    if library["reason"]:
+        return f"no GPU activity: {library['reason']}"
+    return f"{library['path']} (CUDA {library['cuda']}, version {library['version']})"
