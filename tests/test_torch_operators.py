@@ -187,6 +187,32 @@ def test_operators_of_all_threads_and_after_exceptions():
     assert rows[name.index("aten::cos")]["depth"] == 0
 
 
+def test_lines_inside_a_users_range_are_their_own():
+    sizes = {}
+
+    def program():
+        with torch.profiler.record_function("range"):
+            a = torch.empty(1001, dtype=torch.uint8)
+            b = torch.empty(1002, dtype=torch.uint8)
+            with torch.profiler.record_function("inner"):
+                c = torch.empty(1003, dtype=torch.uint8)
+        return a, b, c
+
+    first = program.__code__.co_firstlineno
+    for operators in (True, False):
+        recording = record(program, operators=operators)
+        for row in recording.allocations[recording.allocations["kind"] == 1]:
+            sizes[int(row["bytes"])] = recording.stacks[int(row["stack_id"])][0].line
+        assert (sizes[1001], sizes[1002], sizes[1003]) == (first + 2, first + 3, first + 5)
+    recording = record(program)
+    lines = {
+        name: recording.stacks[int(row["stack_id"])]
+        for name, row in zip(names(recording), recording.operators, strict=True)
+    }
+    users = [frame for frame in lines["inner"] if frame.function.endswith("program")]
+    assert users[0].line == first + 4
+
+
 def test_light_mode_sees_backward_nodes_and_user_ranges_only():
     step = step_function()
 

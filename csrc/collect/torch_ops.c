@@ -141,7 +141,8 @@ start_operator(const void *record_function, start_mode mode)
         /* An operator called by another's C code has the frame, and so the stack, of its
          * caller: the frame that made the outer call has not moved. */
         frame = g_recorder.innermost_frame();
-        stack = frame == outer->frame ? outer->stack : g_recorder.capture_stack(log);
+        stack = frame != NULL && frame == outer->frame ? outer->stack
+                                                       : g_recorder.capture_stack(log);
     }
     mp_event *event = mp_log_append(log);
     if (MP_UNLIKELY(event == NULL)) {
@@ -174,8 +175,10 @@ start_operator(const void *record_function, start_mode mode)
     if (MP_UNLIKELY(is_async || log->op_depth == MP_OPEN_OP_LIMIT)) {
         leave_unlisted(log, event, is_async);
     } else {
+        /* Inside a user's range Python goes on in the same frame: its stack serves nobody. */
+        const void *still = scope == MP_SCOPE_USER ? NULL : frame;
         log->open_ops[++log->op_depth] =
-            (mp_open_op){record_function, event, frame, ordinal, stack};
+            (mp_open_op){record_function, event, still, ordinal, stack};
     }
     event->ticks = mp_clock_ticks();
     mp_log_leave(log);

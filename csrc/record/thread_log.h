@@ -59,7 +59,7 @@ _Static_assert(sizeof(mp_chunk) == sizeof(mp_event), "takes one event's place");
 typedef struct mp_open_op {
     const void *key;  /* address of torch's RecordFunction, or of a span */
     mp_event *event;  /* NULL when the start was not recorded */
-    const void *frame; /* innermost Python frame at the start, NULL unknown */
+    const void *frame; /* innermost Python frame, while the operator keeps it from moving; or NULL */
     uint32_t ordinal;
     uint32_t stack;
 } mp_open_op;
