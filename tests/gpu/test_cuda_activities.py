@@ -55,7 +55,7 @@ def theirs(step):
     return collections.Counter(
         e.name()
         for e in prof.profiler.kineto_results.events()
-        if e.device_type() == DeviceType.CUDA and "#" not in e.name()
+        if e.device_type() == DeviceType.CUDA and not e.name().startswith("Optimizer.")
     )
 
 
