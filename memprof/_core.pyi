@@ -145,4 +145,5 @@ def write_chrome_trace(
     python_functions: bool = ...,
     memory: bool = ...,
     counter_points: int = ...,
+    gpus: tuple[tuple[int, int, int, int], ...] = (),
 ) -> dict[str, int]: ...

@@ -146,10 +146,7 @@ class GpuActivity:
 
     def _unwatch(self) -> None:
         profiler = self._torch.autograd.profiler
-        if (
-            self._original_prepare is not None
-            and profiler._prepare_profiler is self._prepare
-        ):
+        if self._original_prepare is not None and profiler._prepare_profiler is self._prepare:
             profiler._prepare_profiler = self._original_prepare
         self._original_prepare = None
 

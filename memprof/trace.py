@@ -148,7 +148,9 @@ def _gpu_limits(devices: list[dict[str, Any]]) -> tuple[tuple[int, int, int, int
             int(device.get("regsPerMultiprocessor", 0)),
             int(device.get("sharedMemPerMultiprocessor", 0)),
         )
-    return tuple(limits.get(index, (0, 0, 0, 0)) for index in range(max(limits, default=-1) + 1))
+    return tuple(
+        limits.get(index, (0, 0, 0, 0)) for index in range(max(limits, default=-1) + 1)
+    )
 
 
 def export_chrome_trace(

@@ -8,7 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from fake_cupti import fake_library, run  # noqa: F401 - fixtures
+
+pytest_plugins = ["fake_cupti"]  # run, fake_library
 
 ROOT = Path(__file__).resolve().parent.parent
 LAYOUT = (ROOT / "csrc" / "collect" / "cupti_layout.h").read_text()
@@ -389,14 +390,9 @@ def test_the_tensorboard_plugin_reads_kernels(run, tmp_path):
         + f"""
 recording.export_tensorboard({str(tmp_path)!r}, "worker")
 from torch_tb_profiler.profiler.data import RunProfileData
-from torch_tb_profiler.io.cache import Cache
 import glob
 path, = glob.glob({str(tmp_path)!r} + "/*.pt.trace.json")
-data = RunProfileData.parse("worker", "0", path, {str(tmp_path / "cache")!r}) if False else None
-import torch_tb_profiler.profiler.loader as loader
-from torch_tb_profiler.run import RunProfile
-cache = Cache()
-data = RunProfileData.parse("worker", "1", path, cache.cache_dir if hasattr(cache, "cache_dir") else {str(tmp_path)!r})
+data = RunProfileData.parse("worker", "1", path, {str(tmp_path)!r})
 data.process()
 tell(kernels=[[e.name, e.duration] for e in data.events if e.type == "Kernel"],
      runtime=sum(e.type == "Runtime" for e in data.events), gpus=sorted(data.gpu_metrics_parser.gpu_ids))

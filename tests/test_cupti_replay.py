@@ -2,8 +2,13 @@
 again: the rows that the same decoder and torch.profiler agreed on there."""
 
 import collections
+import json
 import struct
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from memprof import _core
 
@@ -53,3 +58,28 @@ def test_training_steps():
         if _core.activity_kinds[row["kind"]] in ("runtime", "driver")
     }
     assert {row["correlation"] for row in kernels} <= calls
+
+
+def test_the_real_library_walks_the_same_records():
+    """Where a CUPTI is installed it needs no GPU to step through a buffer."""
+    body = f"""
+import json, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from memprof import _core, _cupti
+found = _cupti.library()
+if found["reason"] or found["cuda"] < 13:
+    print(json.dumps(["skip", found["reason"] or "CUPTI of CUDA 12"])); sys.exit()
+from test_cupti_replay import DUMP, read_dump
+version, buffers, names = read_dump(DUMP)
+own = _core.cupti_decode(buffers, version, names)
+real = _core.cupti_decode(buffers, version, names, library=True)
+print(json.dumps(["same", own["rows"].tobytes() == real["rows"].tobytes(), len(own["rows"]),
+                  own["broken"], real["broken"]]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", body], capture_output=True, text=True, check=True
+    )
+    answer = json.loads(done.stdout.splitlines()[-1])
+    if answer[0] == "skip":
+        pytest.skip(answer[1])
+    assert answer == ["same", True, 294, 0, 0]

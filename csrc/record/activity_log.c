@@ -1,11 +1,12 @@
 #include "record/activity_log.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
 
 void
 mp_activity_log_init(mp_activity_log *log, size_t max_bytes, bool ring)
 {
-    size_t limit = max_bytes / sizeof(mp_activity_chunk);
+    size_t limit = max_bytes / MP_ACTIVITY_CHUNK_BYTES;
     *log = (mp_activity_log){.chunk_limit = limit == 0 ? 1 : limit, .ring = ring};
 }
 
@@ -25,8 +26,10 @@ static mp_activity_chunk *
 take_chunk(mp_activity_log *log)
 {
     if (log->chunks < log->chunk_limit) {
-        mp_activity_chunk *chunk = malloc(sizeof(*chunk));
+        mp_activity_chunk *chunk =
+            aligned_alloc(MP_ACTIVITY_CHUNK_BYTES, MP_ACTIVITY_CHUNK_BYTES);
         if (chunk != NULL) {
+            (void)madvise(chunk, MP_ACTIVITY_CHUNK_BYTES, MADV_HUGEPAGE);
             log->chunks++;
             return chunk;
         }

@@ -9,13 +9,18 @@
 
 #include "record/tables.h"
 
-#define MP_ACTIVITY_CHUNK_ROWS 8192
+/* A chunk is one huge page where the system has them: the first touch of small pages would
+ * cost more than decoding. */
+#define MP_ACTIVITY_CHUNK_BYTES ((size_t)2 << 20)
+#define MP_ACTIVITY_CHUNK_ROWS                                                           \
+    ((MP_ACTIVITY_CHUNK_BYTES - 2 * sizeof(void *)) / sizeof(mp_activity))
 
 typedef struct mp_activity_chunk {
     struct mp_activity_chunk *next;
     size_t count;
     mp_activity rows[MP_ACTIVITY_CHUNK_ROWS];
 } mp_activity_chunk;
+_Static_assert(sizeof(mp_activity_chunk) <= MP_ACTIVITY_CHUNK_BYTES, "header and rows");
 
 typedef struct mp_activity_log {
     mp_activity_chunk *first, *last; /* owned */

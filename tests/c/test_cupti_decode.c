@@ -132,14 +132,14 @@ static void
 test_rows_are_bounded(void)
 {
     mp_cupti_decoder decoder;
-    init(&decoder, 2 * sizeof(mp_activity_chunk), false);
+    init(&decoder, 2 * MP_ACTIVITY_CHUNK_BYTES, false);
     fill(&decoder, 3 * MP_ACTIVITY_CHUNK_ROWS);
     CHECK_EQUAL(decoder.log.rows, 2 * MP_ACTIVITY_CHUNK_ROWS);
     CHECK_EQUAL(decoder.log.lost, MP_ACTIVITY_CHUNK_ROWS);
     CHECK_EQUAL(decoder.log.first->rows[0].start_ns, 1);
     mp_cupti_decoder_fini(&decoder);
 
-    init(&decoder, 2 * sizeof(mp_activity_chunk), true);
+    init(&decoder, 2 * MP_ACTIVITY_CHUNK_BYTES, true);
     fill(&decoder, 3 * MP_ACTIVITY_CHUNK_ROWS);
     CHECK_EQUAL(decoder.log.rows, 2 * MP_ACTIVITY_CHUNK_ROWS);
     CHECK_EQUAL(decoder.log.overwritten, MP_ACTIVITY_CHUNK_ROWS);

@@ -15,6 +15,8 @@ echo "== torch tests on this build"
 $python -m pytest -q -p no:cacheprovider -x --deselect tests/test_torch_operators.py::test_same_operators_as_torch_profiler \
     tests/test_torch_memory.py tests/test_torch_operators.py tests/test_frames.py 2>&1 | tail -15
 echo "== a CUDA run for the readers"
-$python tests/gpu/trace_run.py "$OUT" 2>&1 | tail -60
+MEMPROF_CUPTI_DUMP="$OUT/cupti_raw.bin" $python tests/gpu/trace_run.py "$OUT" 2>&1 | tail -60
+echo "== cost of a launch"
+timeout 150 $python -m benchmarks.gpu_launch --rounds 20 2>&1 | grep -v USDT
 echo "== cost"
 timeout 200 $python -m benchmarks.steps --device cuda --rounds 9 --workload launch-bound --workload "transformer block" 2>&1 | grep -v USDT
