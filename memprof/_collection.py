@@ -83,13 +83,13 @@ class Collection:
     def start(self) -> None:
         """Hooks in. RuntimeError while another collection records in this process."""
         global _current
+        _set_fork_handler()
         torch = _loaded_torch()
         self._older_blocks = torch is not None
         if torch is not None and not _current:
             _torch_setup.prove(torch)
         self._session.start()
         _current = self
-        _set_fork_handler()
         try:
             if torch is not None:
                 self._tie_torch(torch)
@@ -365,6 +365,7 @@ def _set_fork_handler() -> None:
 
 
 def _after_fork() -> None:
+    _core.leave_parents_session()
     if _current is not None:
         _current._after_fork()
 

@@ -98,6 +98,9 @@ class Session:
     def after_fork(self) -> None: ...
     def coverage(self) -> dict[str, Any]: ...
 
+def leave_parents_session() -> None:
+    """For the child of a fork: no session is open from here on."""
+
 def cupti_load(paths: Sequence[str], *, only: bool = False) -> dict[str, Any]:
     """Finds CUPTI and starts nothing: the one that is loaded, else the first of `paths`
     (only: nothing else). path, version, cuda; or reason."""

@@ -15,13 +15,24 @@
 typedef struct SessionObject {
     PyObject_HEAD
     mp_session_options options;
-    bool active;     /* this object holds the process's session */
+    bool active;     /* this object holds the process's session; ask holds_session() */
+    uint64_t process_serial;
     bool stopping;   /* stop() is at work in some thread */
     bool has_report;
     mp_session_report report;
     char stacks_reason[160];
     bool stacks_ok;
 } SessionObject;
+
+/* Rises in the child of a fork: an object that was active in the parent is not, here. */
+static uint64_t s_process_serial = 1;
+
+/* Whether this object holds the process's session. */
+static bool
+holds_session(const SessionObject *self)
+{
+    return self->active && self->process_serial == s_process_serial;
+}
 
 static void
 set_active_error(void)
@@ -75,7 +86,7 @@ static void
 session_dealloc(SessionObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
-    if (self->active) {
+    if (holds_session(self)) {
         mp_session_stop();
         session_end(self);
     }
@@ -117,6 +128,7 @@ session_start(SessionObject *self, PyObject *ignored)
         return mp_raise(status, "starting to record");
     }
     self->active = true;
+    self->process_serial = s_process_serial;
     self->stopping = false;
     self->has_report = false;
     Py_RETURN_NONE;
@@ -125,7 +137,7 @@ session_start(SessionObject *self, PyObject *ignored)
 static bool
 require_active(const SessionObject *self)
 {
-    if (!self->active || self->stopping) {
+    if (!holds_session(self) || self->stopping) {
         PyErr_SetString(PyExc_RuntimeError, "this session is not recording: call start()");
         return false;
     }
@@ -172,7 +184,7 @@ session_start_activities(SessionObject *self, PyObject *args, PyObject *kwargs)
 static PyObject *
 session_stop_activities(SessionObject *self, PyObject *ignored)
 {
-    if (self->active && !self->stopping) {
+    if (holds_session(self) && !self->stopping) {
         mp_session_stop_activities();
     }
     Py_RETURN_NONE;
@@ -195,7 +207,7 @@ session_mark_step(SessionObject *self, PyObject *number)
     if (value == -1 && PyErr_Occurred()) {
         return NULL;
     }
-    if (self->active && !self->stopping) {
+    if (holds_session(self) && !self->stopping) {
         mp_session_mark_step(value < 0 ? -1 : value);
     }
     Py_RETURN_NONE;
@@ -204,7 +216,7 @@ session_mark_step(SessionObject *self, PyObject *number)
 static PyObject *
 session_end_step(SessionObject *self, PyObject *ignored)
 {
-    if (self->active && !self->stopping) {
+    if (holds_session(self) && !self->stopping) {
         mp_session_mark_step(-1);
     }
     Py_RETURN_NONE;
@@ -213,7 +225,7 @@ session_end_step(SessionObject *self, PyObject *ignored)
 static PyObject *
 session_drop_open_step(SessionObject *self, PyObject *ignored)
 {
-    if (self->active && !self->stopping) {
+    if (holds_session(self) && !self->stopping) {
         mp_session_drop_open_step();
     }
     Py_RETURN_NONE;
@@ -235,7 +247,7 @@ session_add_span(SessionObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "s#IIK:add_span", &name, &length, &kind, &object_id, &start)) {
         return NULL;
     }
-    if (self->active && !self->stopping) {
+    if (holds_session(self) && !self->stopping) {
         mp_session_add_span(name, (size_t)length, kind, object_id, start, mp_clock_ticks());
     }
     Py_RETURN_NONE;
@@ -279,7 +291,7 @@ session_unnamed_modules(SessionObject *self, PyObject *first)
     if (list == NULL) {
         return NULL;
     }
-    uint32_t count = self->active ? mp_objects_count() : 0;
+    uint32_t count = holds_session(self) ? mp_objects_count() : 0;
     for (uint32_t id = (uint32_t)from + 1; id <= count; id++) {
         const mp_object *object = mp_objects_at(id);
         if (object->kind != MP_OBJECT_MODULE || object->dead) {
@@ -300,7 +312,7 @@ session_unnamed_modules(SessionObject *self, PyObject *first)
 static PyObject *
 session_object_count(SessionObject *self, PyObject *ignored)
 {
-    return PyLong_FromUnsignedLong(self->active ? mp_objects_count() : 0);
+    return PyLong_FromUnsignedLong(holds_session(self) ? mp_objects_count() : 0);
 }
 
 static PyObject *
@@ -390,7 +402,7 @@ session_stop(SessionObject *self, PyObject *ignored)
 static PyObject *
 session_abandon(SessionObject *self, PyObject *ignored)
 {
-    if (self->active && !self->stopping) {
+    if (holds_session(self) && !self->stopping) {
         mp_session_stop();
         session_end(self);
     }
@@ -400,11 +412,7 @@ session_abandon(SessionObject *self, PyObject *ignored)
 static PyObject *
 session_after_fork(SessionObject *self, PyObject *ignored)
 {
-    if (self->active) {
-        mp_session_after_fork();
-        mp_code_watch_stop();
-        self->active = false;
-    }
+    self->active = false;
     Py_RETURN_NONE;
 }
 
@@ -428,7 +436,7 @@ static PyObject *
 session_coverage(SessionObject *self, PyObject *ignored)
 {
     mp_session_report report = self->report;
-    if (self->active && !self->stopping) {
+    if (holds_session(self) && !self->stopping) {
         mp_session_report_to(&report);
     }
     PyObject *losses = losses_dict(&report);
@@ -460,7 +468,7 @@ session_coverage(SessionObject *self, PyObject *ignored)
 static PyObject *
 session_get_active(SessionObject *self, void *closure)
 {
-    return PyBool_FromLong(self->active && !self->stopping);
+    return PyBool_FromLong(holds_session(self) && !self->stopping);
 }
 
 static PyGetSetDef session_getset[] = {
@@ -513,9 +521,30 @@ static PyType_Spec session_spec = {
     .slots = session_slots,
 };
 
+/* In the child of a fork, whoever was starting or stopping in the parent. */
+static PyObject *
+leave_parents_session(PyObject *module, PyObject *ignored)
+{
+    s_process_serial++;
+    if (mp_session_is_open()) {
+        mp_session_after_fork();
+        mp_code_watch_stop();
+    }
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef session_functions[] = {
+    {"leave_parents_session", leave_parents_session, METH_NOARGS,
+     "For the child of a fork: no session is open from here on."},
+    {NULL, NULL, 0, NULL},
+};
+
 int
 mp_add_session_type(PyObject *module)
 {
+    if (PyModule_AddFunctions(module, session_functions) < 0) {
+        return -1;
+    }
     PyObject *type = PyType_FromSpec(&session_spec);
     if (type == NULL) {
         return -1;
