@@ -61,7 +61,7 @@ def fake_library(tmp_path_factory):
 
 
 @pytest.fixture
-def run(fake_library):
+def run(fake_library, tmp_path):
     """run(body, **environment): what the body tells, after the prologue above."""
 
     def run_body(body, **environment):
@@ -70,6 +70,7 @@ def run(fake_library):
             capture_output=True,
             text=True,
             check=False,
+            cwd=tmp_path,  # not the source folder, whose memprof has no extension
             timeout=120,
             env={**os.environ, "FAKE_CUPTI": str(fake_library), **environment},
         )

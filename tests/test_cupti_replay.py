@@ -60,7 +60,7 @@ def test_training_steps():
     assert {row["correlation"] for row in kernels} <= calls
 
 
-def test_the_real_library_walks_the_same_records():
+def test_the_real_library_walks_the_same_records(tmp_path):
     """Where a CUPTI is installed it needs no GPU to step through a buffer."""
     body = f"""
 import json, sys
@@ -77,7 +77,7 @@ print(json.dumps(["same", own["rows"].tobytes() == real["rows"].tobytes(), len(o
                   own["broken"], real["broken"]]))
 """
     done = subprocess.run(
-        [sys.executable, "-c", body], capture_output=True, text=True, check=True
+        [sys.executable, "-c", body], capture_output=True, text=True, check=True, cwd=tmp_path
     )
     answer = json.loads(done.stdout.splitlines()[-1])
     if answer[0] == "skip":
