@@ -261,12 +261,13 @@ def test_a_forked_child_leaves_cupti_alone(run):
     facts = run("""
 r = Run(); launch(); read, write = os.pipe(); pid = os.fork()
 if pid == 0:
-    r.session.after_fork()
+    _core.leave_parents_session(); r.session.after_fork()
     child = _core.Session(activities=True); child.start()
     reason = child.start_activities([LIBRARY], only=True)
     rows = len(child.stop().table("activities"))
     os.write(write, json.dumps([reason, rows]).encode()); os._exit(0)
-os.waitpid(pid, 0); child = json.loads(os.read(read, 1000)); launch(); r.stop()
+os.close(write); os.waitpid(pid, 0); child = json.loads(os.read(read, 1000))
+launch(); r.stop()
 tell(child=child, kernels=len(r.of("kernel")))
 """)
     assert "forked" in facts["child"][0] and facts["child"][1] == 0

@@ -320,46 +320,6 @@ def test_fork_switches_the_child_off_and_lets_it_record_anew(tmp_path):
     assert done.returncode == 0, done.stderr.decode()
 
 
-FORK_STORM = """
-import os, sys, threading, torch
-from memprof._collection import Collection
-
-done = threading.Event()
-
-def storm():
-    while not done.is_set():
-        collection = Collection(operators=False, max_bytes=8 << 20)
-        collection.start()
-        collection.stop()
-
-thread = threading.Thread(target=storm)
-thread.start()
-failed = 0
-for _ in range(12):
-    child = os.fork()
-    if child == 0:
-        own = Collection(operators=False, max_bytes=8 << 20)
-        own.start()
-        kept = torch.empty(123, dtype=torch.uint8)
-        os._exit(0 if 123 in own.stop().allocations["bytes"] else 3)
-    failed += os.waitpid(child, 0)[1] != 0
-done.set()
-thread.join()
-sys.exit(failed)
-"""
-
-
-def test_fork_in_the_midst_of_start_and_stop(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", FORK_STORM],
-        capture_output=True,
-        cwd=tmp_path,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr.decode()
-
-
 LEFT_ON = """
 import torch
 from memprof._collection import Collection
